@@ -1,0 +1,116 @@
+"""The only two messages between the engine and its workers. Both are plain data, without tensors.
+
+A `ScheduledBatch` names requests, rows and reserved blocks only. For rows that continue, the worker itself holds
+the tokens and the computed length and derives ids, positions and slots; the scheduler reserves for the worst
+case and is corrected by the `StepOutput`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from qanat.core.sampling_params import SamplingParams
+
+
+class NewRow(msgspec.Struct, frozen=True):
+    """A request that enters a batch row: new, or resumed after preemption.
+
+    Attributes:
+        row: batch row in [0, max_num_seqs).
+        request_id: for messages only.
+        token_ids: prompt and prior output.
+        num_prompt_tokens: how many of them are prompt.
+        num_computed_tokens: already in the cache (a prefix hit); the next token to compute has this position.
+        sampling: the request's sampling settings.
+        seed: 64-bit noise seed.
+        choice_index: part of the noise key.
+        stop_token_ids: masked until min_tokens is reached.
+        block_ids: KV blocks reserved so far, in order.
+        state_id: running state slot, 0 if the model has no recurrent layers.
+    """
+
+    row: int
+    request_id: str
+    token_ids: list[int]
+    num_prompt_tokens: int
+    num_computed_tokens: int
+    sampling: SamplingParams
+    seed: int
+    choice_index: int
+    stop_token_ids: list[int]
+    block_ids: list[int]
+    state_id: int
+
+
+class ScheduledRow(msgspec.Struct, frozen=True):
+    """Work of one row in this step.
+
+    Attributes:
+        row: batch row.
+        num_scheduled_tokens: tokens to compute, from the row's computed length on.
+        new_block_ids: blocks reserved since the row's last step (empty for a row that enters now).
+    """
+
+    row: int
+    num_scheduled_tokens: int
+    new_block_ids: list[int]
+
+
+class ScheduledBatch(msgspec.Struct, frozen=True):
+    """One step's work.
+
+    Attributes:
+        step_id: counts up from 0.
+        freed_rows: rows to forget before anything else (finished, aborted, preempted).
+        new_rows: rows that enter.
+        rows: what is computed, in batch order; at least one.
+    """
+
+    step_id: int
+    freed_rows: list[int]
+    new_rows: list[NewRow]
+    rows: list[ScheduledRow]
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens computed in this step."""
+        return sum(row.num_scheduled_tokens for row in self.rows)
+
+
+class TokenLogprobs(msgspec.Struct, frozen=True):
+    """Log-probabilities at one position, from the unmodified distribution (fp32 log-softmax of the logits).
+
+    Attributes:
+        token_ids: the token that stands there first, then the most likely ones, best first.
+        logprobs: natural logarithms, same order.
+        rank: 1-based rank of the first token.
+    """
+
+    token_ids: list[int]
+    logprobs: list[float]
+    rank: int
+
+
+class RowOutput(msgspec.Struct, frozen=True):
+    """What a step produced for one row.
+
+    Attributes:
+        row: batch row.
+        token_ids: sampled tokens in order; empty while the prompt is not finished.
+        logprobs: one entry per sampled token if asked for.
+        prompt_logprobs: entries for prompt positions finished in this step, in order, if asked for.
+        error: set when the row's logits were not finite; the request ends with it.
+    """
+
+    row: int
+    token_ids: list[int]
+    logprobs: list[TokenLogprobs] = []
+    prompt_logprobs: list[TokenLogprobs] = []
+    error: str = ""
+
+
+class StepOutput(msgspec.Struct, frozen=True):
+    """Answer to a `ScheduledBatch` of the same step_id, one entry per scheduled row, in batch order."""
+
+    step_id: int
+    rows: list[RowOutput]

@@ -1,0 +1,98 @@
+"""Every error that a user can meet: a stable code, an HTTP status, and a message that says what to change."""
+
+from __future__ import annotations
+
+
+class QanatError(Exception):
+    """Base of all errors raised on purpose.
+
+    Args:
+        message: one sentence or two; it names the setting or field to change.
+        param: the request field or flag at fault, where there is one.
+    """
+
+    code = "internal_error"
+    status = 500
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+
+
+class ConfigError(QanatError):
+    """A flag, variable or config file asks for something that cannot be done."""
+
+    code = "invalid_config"
+
+
+class CheckpointError(QanatError):
+    """A model folder cannot be served: missing or wrong files, tensors or keys."""
+
+    code = "invalid_checkpoint"
+
+
+class CapacityError(QanatError):
+    """What was asked does not fit the memory of this machine."""
+
+    code = "insufficient_memory"
+
+
+class InvalidRequestError(QanatError):
+    """The request is malformed or asks for something that is not offered."""
+
+    code = "invalid_request_error"
+    status = 400
+
+
+class ContextLengthError(InvalidRequestError):
+    """Prompt and output together exceed the model's window, or the cache can never hold them."""
+
+    code = "context_length_exceeded"
+
+
+class AuthenticationError(QanatError):
+    """The API key is missing or wrong."""
+
+    code = "invalid_api_key"
+    status = 401
+
+
+class NotFoundError(QanatError):
+    """There is no such model or route."""
+
+    code = "model_not_found"
+    status = 404
+
+
+class QueueFullError(QanatError):
+    """The waiting queue is at its bound; try again later."""
+
+    code = "queue_full"
+    status = 429
+
+
+class DeadlineError(QanatError):
+    """The request's own deadline passed before it finished."""
+
+    code = "deadline_exceeded"
+    status = 408
+
+
+class EngineDeadError(QanatError):
+    """The engine process died; the request cannot be finished by it."""
+
+    code = "engine_dead"
+    status = 503
+
+
+class NumericError(QanatError):
+    """The model produced logits that are not finite numbers for this request."""
+
+    code = "numeric_error"
+
+
+class IntegrityError(QanatError):
+    """A bookkeeping invariant of the cache is broken: a defect in Qanat itself."""
+
+    code = "integrity_error"
