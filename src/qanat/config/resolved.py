@@ -1,0 +1,88 @@
+"""What holds after resolution: one frozen tree that nothing changes later."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from qanat.config.model_config import ModelConfig
+
+
+@dataclass(frozen=True)
+class SchedulerLimits:
+    """Bounds of the scheduler.
+
+    Attributes:
+        max_num_batched_tokens: token budget of one step.
+        max_num_seqs: requests that run at once; also the number of batch rows.
+        max_model_len: longest prompt and output together, in tokens.
+        policy: "fcfs" or "priority".
+        max_waiting_requests: bound of the waiting queue.
+        max_waiting_tokens: bound of the prompt tokens in the waiting queue.
+        max_decode_stall_s: how long one step's prefill may hold running decodes up, in seconds.
+        long_prefill_token_threshold: most prefill tokens of one request in one step; 0 is no bound.
+        is_chunked_prefill_enabled: whether a prompt may be split over steps.
+    """
+
+    max_num_batched_tokens: int
+    max_num_seqs: int
+    max_model_len: int
+    policy: str = "fcfs"
+    max_waiting_requests: int = 2048
+    max_waiting_tokens: int = 8_388_608
+    max_decode_stall_s: float = 0.5
+    long_prefill_token_threshold: int = 0
+    is_chunked_prefill_enabled: bool = True
+
+
+@dataclass(frozen=True)
+class CacheLimits:
+    """How the cache is sized.
+
+    Attributes:
+        block_size: tokens in one KV block.
+        kv_cache_dtype: storage type's name of the KV blocks and of the conv state.
+        memory_share: share of the machine's available memory that weights, cache and workspace may take.
+        kv_cache_memory_bytes: bytes for blocks and states; overrides the share.
+        num_blocks_override: number of blocks; overrides both.
+    """
+
+    block_size: int = 64
+    kv_cache_dtype: str = "bfloat16"
+    memory_share: float = 0.5
+    kv_cache_memory_bytes: int | None = None
+    num_blocks_override: int | None = None
+
+
+@dataclass(frozen=True)
+class ResolvedConfig:
+    """Everything the engine process needs to start.
+
+    Attributes:
+        model_path: local folder with config.json, weights and tokenizer.
+        served_model_names: names that clients may use; the first is the one reported.
+        model: parsed config.json.
+        dtype: computation and weight type's name.
+        load_format: "auto"/"safetensors" or "dummy".
+        seed: base of the seeds of dummy weights and of requests without one; None draws from the system.
+        scheduler: see SchedulerLimits.
+        cache: see CacheLimits.
+        num_threads: CPU threads for kernels.
+        is_nan_check_enabled: end a request whose logits are not finite.
+        max_logprobs: most alternatives per position that a request may ask for.
+        step_timeout_s: /health fails when work is pending and no step ended for so long.
+        init_timeout_s: the engine process must be ready within this.
+    """
+
+    model_path: str
+    served_model_names: tuple[str, ...]
+    model: ModelConfig
+    dtype: str
+    scheduler: SchedulerLimits
+    cache: CacheLimits
+    load_format: str = "auto"
+    seed: int | None = None
+    num_threads: int = 1
+    is_nan_check_enabled: bool = True
+    max_logprobs: int = 20
+    step_timeout_s: float = 120.0
+    init_timeout_s: float = 600.0
