@@ -1,0 +1,51 @@
+"""What a forward pass needs besides its input: where each token stands and where caches and states lie."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass
+class ForwardContext:
+    """One step's ragged batch. Letters: T token rows, R requests, A position axes, S states, N blocks.
+
+    Rows of request r are `query_start_loc[r]` to `query_start_loc[r + 1]`, in order of position. Rows from
+    `query_start_loc[R]` on are padding: they read and write no cache and no state, and their result is finite if
+    their input is. A request with no rows in this step is left exactly as it was.
+
+    Attributes:
+        query_start_loc: [R + 1] int32, first row of each request, and the end.
+        seq_lens: [R] int32, tokens of each request including this step's.
+        num_computed: [R] int32, tokens before this step. 0 means that linear-attention layers start from zero
+            state, whatever the slot holds.
+        block_tables: [R, max_blocks] int32, KV blocks of each request in order; entries past the end are not read.
+        slot_mapping: [T] int64, place of each row's K and V: block_id * block_size + offset. Not read for padding.
+        state_ids: [R] int32, place of each request's running state; not read without linear-attention layers.
+        positions: [A, T] int64, A = 1 for text, 3 (time, height, width) for M-RoPE.
+        cos, sin: [T, rotary_dim / 2] rotary rows in the model's dtype, from `CausalLM.rotary_rows(positions)`.
+        kv_cache: one [2, N, block_size, KV heads, head_dim] per full-attention layer; index 0 is K, 1 is V.
+        conv_states: one [S, conv_kernel - 1, conv_dim] per linear-attention layer: raw inputs, oldest first.
+        recurrent_states: one [S, value heads, key_head_dim, value_head_dim] fp32 per linear-attention layer.
+        block_size: tokens of a block.
+        host_query_lens: rows of each request, as Python ints.
+        host_seq_lens: `seq_lens` as Python ints.
+    """
+
+    query_start_loc: Tensor
+    seq_lens: Tensor
+    num_computed: Tensor
+    block_tables: Tensor
+    slot_mapping: Tensor
+    state_ids: Tensor
+    positions: Tensor
+    cos: Tensor
+    sin: Tensor
+    kv_cache: Sequence[Tensor]
+    conv_states: Sequence[Tensor]
+    recurrent_states: Sequence[Tensor]
+    block_size: int
+    host_query_lens: Sequence[int]
+    host_seq_lens: Sequence[int]
