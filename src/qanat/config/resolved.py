@@ -68,6 +68,7 @@ class ResolvedConfig:
         cache: see CacheLimits.
         num_threads: CPU threads for kernels.
         is_nan_check_enabled: end a request whose logits are not finite.
+        num_valid_token_ids: ids from here on are padding rows of the vocabulary and never sampled; 0 samples all.
         max_logprobs: most alternatives per position that a request may ask for.
         step_timeout_s: /health fails when work is pending and no step ended for so long.
         init_timeout_s: the engine process must be ready within this.
@@ -83,6 +84,7 @@ class ResolvedConfig:
     seed: int | None = None
     num_threads: int = 1
     is_nan_check_enabled: bool = True
+    num_valid_token_ids: int = 0
     max_logprobs: int = 20
     step_timeout_s: float = 120.0
     init_timeout_s: float = 600.0

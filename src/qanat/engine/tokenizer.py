@@ -19,8 +19,8 @@ class Tokenizer:
 
     Attributes:
         vocab_size: highest token id + 1; the model's padded vocabulary may be larger.
-        eos_token_ids: union of what generation_config.json, config.json and the tokenizer call end of sequence.
-            Some checkpoints name only one of them in each place, so none alone can be trusted.
+        eos_token_ids: union of what the model's files and the tokenizer call end of sequence. Some checkpoints
+            name only one of them in each place, so none alone can be trusted.
         special_token_ids: left out of text when special tokens are skipped.
         chat_template: the checkpoint's jinja template, if it ships one.
     """
@@ -68,8 +68,7 @@ class Tokenizer:
         named = {
             name: text for name in ("bos_token", "eos_token", "pad_token") if (text := _token_text(settings.get(name)))
         }
-        eos_ids = list(_as_ids(_read_json(folder / "generation_config.json").get("eos_token_id")))
-        eos_ids += model.eos_token_ids
+        eos_ids = list(model.eos_token_ids)
         if (eos_id := tokenizer.token_to_id(named.get("eos_token", ""))) is not None:
             eos_ids.append(eos_id)
         return cls(
@@ -141,11 +140,6 @@ def _token_text(value: object) -> str:
     if isinstance(value, dict):
         value = value.get("content")
     return value if isinstance(value, str) else ""
-
-
-def _as_ids(value: object) -> list[int]:
-    values = value if isinstance(value, list) else [value]
-    return [item for item in values if isinstance(item, int)]
 
 
 def _chat_template(folder: Path, settings: dict[str, object]) -> str | None:

@@ -1,0 +1,273 @@
+"""The engine as the server and asynchronous programs see it. Torch stays in the core's process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import time
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from qanat.config.resolved import ResolvedConfig
+from qanat.core.decision import Decision
+from qanat.core.errors import (
+    ContextLengthError,
+    EngineDeadError,
+    InvalidRequestError,
+    QanatError,
+    QueueFullError,
+)
+from qanat.core.events import GenerationEvent
+from qanat.core.outputs import RequestOutput
+from qanat.core.request import FinishReason, Request
+from qanat.core.sampling_params import SamplingParams
+from qanat.engine.admission import Admission
+from qanat.engine.messages import AbortRequest, AddRequest, Ready, StepDone
+from qanat.engine.metrics import EngineMetrics, EngineStats
+from qanat.engine.output_processor import OutputProcessor
+from qanat.engine.process_client import ProcessClient
+from qanat.engine.tokenizer import Tokenizer
+from qanat.scheduler.stats import SchedulerStats
+
+REFUSALS: tuple[type[QanatError], ...] = (QueueFullError, ContextLengthError, InvalidRequestError)
+"""Errors with which the core refuses a request: raised to the caller, as nothing has been generated."""
+
+
+class EngineHealth(msgspec.Struct, frozen=True):
+    """Whether work makes progress.
+
+    Attributes:
+        is_alive: the core's process lives.
+        num_pending: requests that wait or run.
+        last_step_age_s: seconds since the last step ended, or since work arrived if that was later.
+        is_healthy: alive, and no work has waited longer than the step limit without a step.
+    """
+
+    is_alive: bool
+    num_pending: int
+    last_step_age_s: float
+    is_healthy: bool
+
+
+class AsyncEngine:
+    """Generates tokens for many callers at once. Use `await AsyncEngine.start(config)`.
+
+    Attributes:
+        config: the resolved configuration.
+        tokenizer: the checkpoint's tokenizer.
+        decisions: every setting that was derived or overridden, with the reason.
+        memory_plan: what the core allocated.
+        op_table: kernel providers, one line per op.
+    """
+
+    def __init__(
+        self,
+        config: ResolvedConfig,
+        tokenizer: Tokenizer,
+        client: ProcessClient,
+        ready: Ready,
+        decisions: Sequence[Decision] = (),
+    ) -> None:
+        self.config = config
+        self.tokenizer = tokenizer
+        self.decisions = [*decisions, *ready.decisions]
+        self.memory_plan = ready.memory_plan
+        self.op_table = ready.op_table
+        self._client = client
+        self._admission = Admission(config, tokenizer, self.memory_plan.max_cached_tokens)
+        self._metrics = EngineMetrics()
+        self._streams: dict[str, _Stream] = {}
+        self._death: QanatError | None = None
+        self._last_progress_s = time.monotonic()
+        self._scheduler_stats: SchedulerStats | None = None
+        self._receiver = asyncio.create_task(self._receive())
+
+    @classmethod
+    async def start(cls, config: ResolvedConfig, decisions: Sequence[Decision] = ()) -> AsyncEngine:
+        """Starts the core's process and waits until the model is loaded.
+
+        Raises:
+            CheckpointError: the model folder cannot be served.
+            CapacityError: weights or cache do not fit.
+            EngineDeadError: the core did not come up.
+        """
+        tokenizer = load_tokenizer(config)
+        config = dataclasses.replace(
+            config, num_valid_token_ids=min(tokenizer.vocab_size, config.model.vocab_size)
+        )
+        client = ProcessClient()
+        try:
+            ready = await client.start(config)
+        except BaseException:
+            await client.stop()
+            raise
+        return cls(config, tokenizer, client, ready, decisions)
+
+    async def generate(
+        self,
+        prompt_token_ids: list[int],
+        sampling: SamplingParams,
+        *,
+        request_id: str | None = None,
+        priority: int = 0,
+        timeout_s: float | None = None,
+        cache_salt: str = "",
+    ) -> AsyncIterator[GenerationEvent]:
+        """Events of all n choices, interleaved; ends when each has had its finish reason.
+
+        Closing the iterator or cancelling its task aborts what is still running.
+
+        Raises:
+            InvalidRequestError, ContextLengthError, QueueFullError: before the first event.
+            EngineDeadError: the core is dead or dies.
+        """
+        request_id = request_id or uuid.uuid4().hex
+        requests = self._admission.requests(
+            prompt_token_ids,
+            sampling,
+            request_id=request_id,
+            priority=priority,
+            timeout_s=timeout_s,
+            cache_salt=cache_salt,
+        )
+        stream = _Stream(self.tokenizer, requests)
+        try:
+            await self._submit(stream)
+            while stream.num_open:
+                yield await self._next_event(stream)
+        finally:
+            await self._close(stream)
+
+    async def abort(self, request_id: str) -> bool:
+        """Ends a request, all choices of it, at the core's next step. False if it is not known."""
+        open_ids = {
+            open_id
+            for open_id, stream in self._streams.items()
+            if open_id == request_id or stream.is_choice_of(request_id)
+        }
+        for open_id in open_ids:
+            await self._client.send(AbortRequest(open_id))
+        return bool(open_ids)
+
+    def health(self) -> EngineHealth:
+        """See `EngineHealth`; costs nothing."""
+        is_alive = self._death is None
+        age_s = time.monotonic() - self._last_progress_s if self._streams else 0.0
+        is_healthy = is_alive and age_s <= self.config.step_timeout_s
+        return EngineHealth(is_alive, len(self._streams), age_s, is_healthy)
+
+    def stats(self) -> EngineStats:
+        """Counters, gauges and histograms since the start."""
+        return self._metrics.snapshot(self._scheduler_stats)
+
+    async def shutdown(self) -> None:
+        """Ends all requests and the core's process. Safe to call twice."""
+        self._fail_all(EngineDeadError("The engine is shutting down."))
+        self._receiver.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._receiver
+        await self._client.stop()
+
+    async def _submit(self, stream: _Stream) -> None:
+        if self._death is not None:
+            raise self._death
+        taken = [request_id for request_id in stream.processors if request_id in self._streams]
+        if taken:
+            raise InvalidRequestError(f"A request with id {taken[0]} is still running.", param="request_id")
+        if not self._streams:
+            self._last_progress_s = time.monotonic()
+        for request_id, request in stream.requests.items():
+            self._streams[request_id] = stream
+            self._metrics.on_admitted(request)
+            await self._client.send(AddRequest(request))
+
+    async def _next_event(self, stream: _Stream) -> GenerationEvent:
+        while True:
+            output = await stream.outputs.get()
+            if isinstance(output, QanatError):
+                raise output
+            _raise_refusal(output)
+            processor = stream.processors.get(output.request_id)
+            if processor is None:  # the choice ended at a stop string; this is what the core did meanwhile
+                continue
+            step = processor.process(output)
+            if step.must_abort:
+                await self._client.send(AbortRequest(output.request_id))
+            if step.event.finish_reason is not None:
+                del stream.processors[output.request_id]
+                self._metrics.on_finished(stream.requests[output.request_id], step.event)
+            return step.event
+
+    async def _close(self, stream: _Stream) -> None:
+        for request_id in stream.requests:
+            if self._streams.get(request_id) is not stream:
+                continue
+            del self._streams[request_id]
+            if request_id in stream.processors and self._death is None:
+                self._metrics.on_aborted(stream.requests[request_id])
+                with contextlib.suppress(Exception):  # the line is down only if the core is: nothing to abort
+                    await self._client.send(AbortRequest(request_id))
+
+    async def _receive(self) -> None:
+        """Hands the core's news to the streams, until it dies."""
+        try:
+            while True:
+                message = await self._client.receive()
+                assert isinstance(message, StepDone)
+                self._last_progress_s = time.monotonic()
+                self._scheduler_stats = message.stats
+                self._metrics.on_step(message.outputs, self._last_progress_s)
+                for output in message.outputs:
+                    stream = self._streams.get(output.request_id)
+                    if stream is not None:
+                        stream.outputs.put_nowait(output)
+        except EngineDeadError as error:
+            self._fail_all(error)
+
+    def _fail_all(self, error: QanatError) -> None:
+        self._death = self._death or error
+        for stream in set(self._streams.values()):
+            stream.outputs.put_nowait(self._death)
+
+
+class _Stream:
+    """One caller's choices: their requests, their text state, and the outputs that wait to be read."""
+
+    def __init__(self, tokenizer: Tokenizer, requests: list[Request]) -> None:
+        self.requests = {request.request_id: request for request in requests}
+        self.processors = {
+            request.request_id: OutputProcessor(tokenizer, request) for request in requests
+        }
+        self.outputs: asyncio.Queue[RequestOutput | QanatError] = asyncio.Queue()
+
+    @property
+    def num_open(self) -> int:
+        """Choices without a finish reason."""
+        return len(self.processors)
+
+    def is_choice_of(self, request_id: str) -> bool:
+        """True if these are the n choices of the request that the caller named so."""
+        return len(self.requests) > 1 and next(iter(self.requests)) == f"{request_id}-0"
+
+
+def _raise_refusal(output: RequestOutput) -> None:
+    if output.finish_reason is not FinishReason.ERROR:
+        return
+    for kind in REFUSALS:
+        if output.error_code == kind.code:
+            raise kind(output.error_message)
+
+
+def load_tokenizer(config: ResolvedConfig) -> Tokenizer:
+    """The checkpoint's tokenizer; random weights without one get one token per byte.
+
+    Raises:
+        CheckpointError: tokenizer.json is missing or unreadable.
+    """
+    if config.load_format == "dummy" and not (Path(config.model_path) / "tokenizer.json").is_file():
+        return Tokenizer.bytes_only(config.model)
+    return Tokenizer.from_folder(config.model_path, config.model)

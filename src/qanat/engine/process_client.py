@@ -1,0 +1,126 @@
+"""Starts the engine core's process and talks to it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import msgspec
+import zmq
+import zmq.asyncio
+
+from qanat.config.resolved import ResolvedConfig
+from qanat.core import errors
+from qanat.core.errors import EngineDeadError, QanatError
+from qanat.engine.messages import (
+    FROM_CORE_SOCKET,
+    LENGTH_BYTES,
+    TO_CORE_SOCKET,
+    FromCore,
+    Ready,
+    Shutdown,
+    StartFailed,
+    ToCore,
+)
+
+STOP_TIMEOUT_S = 10.0
+
+
+class ProcessClient:
+    """The front end's end of the line to one core process.
+
+    Sockets lie in a folder that only this user can enter. The child's standard input is held open and carries the
+    configuration; when this process ends in any way, the child sees its end and exits.
+    """
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="qanat-"))  # mkdtemp makes it 0700
+        self._context = zmq.asyncio.Context()
+        self._outbox = self._context.socket(zmq.PUSH)
+        self._inbox = self._context.socket(zmq.PULL)
+        for socket, name in ((self._outbox, TO_CORE_SOCKET), (self._inbox, FROM_CORE_SOCKET)):
+            socket.setsockopt(zmq.LINGER, 0)
+            socket.set_hwm(0)
+            socket.bind(f"ipc://{self._folder / name}")
+        self._encoder = msgspec.msgpack.Encoder()
+        self._decoder = msgspec.msgpack.Decoder(FromCore)
+        self._process: asyncio.subprocess.Process | None = None
+        self._exit: asyncio.Task[int] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the core, None before the start."""
+        return self._process.pid if self._process else None
+
+    async def start(self, config: ResolvedConfig) -> Ready:
+        """Starts the core and waits until it serves.
+
+        Raises:
+            QanatError: of the kind that the core met, with its message.
+            EngineDeadError: it died or did not answer within `config.init_timeout_s`.
+        """
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "qanat.engine.core_process", str(self._folder), stdin=asyncio.subprocess.PIPE
+        )
+        self._exit = asyncio.create_task(self._process.wait())
+        payload = self._encoder.encode(config)
+        assert self._process.stdin is not None
+        with contextlib.suppress(ConnectionError):  # a child that died at once is reported below
+            self._process.stdin.write(len(payload).to_bytes(LENGTH_BYTES, "little") + payload)
+            await self._process.stdin.drain()
+        try:
+            message = await asyncio.wait_for(self.receive(), config.init_timeout_s)
+        except TimeoutError:
+            raise EngineDeadError(
+                f"The engine process was not ready within {config.init_timeout_s:.0f} s (--init-timeout)."
+            ) from None
+        if isinstance(message, StartFailed):
+            raise _error_of(message.code, message.message)
+        assert isinstance(message, Ready)
+        return message
+
+    async def send(self, message: ToCore) -> None:
+        """Queues a message for the core."""
+        await self._outbox.send(self._encoder.encode(message))
+
+    async def receive(self) -> FromCore:
+        """The next message.
+
+        Raises:
+            EngineDeadError: the process ended and nothing more can come.
+        """
+        assert self._exit is not None
+        received = asyncio.ensure_future(self._inbox.recv())
+        await asyncio.wait({received, self._exit}, return_when=asyncio.FIRST_COMPLETED)
+        if not received.done():  # what it said before it ended may still be on its way
+            await asyncio.wait({received}, timeout=0.2)
+        if not received.done():
+            received.cancel()
+            raise EngineDeadError(
+                f"The engine process ended with exit code {self._exit.result()}; see its output above."
+            )
+        return self._decoder.decode(received.result())
+
+    async def stop(self) -> None:
+        """Ends the process: politely, then by force. Safe to call twice."""
+        if self._process is not None and self._exit is not None and not self._exit.done():
+            await self.send(Shutdown())
+            done, _ = await asyncio.wait({self._exit}, timeout=STOP_TIMEOUT_S)
+            if not done:
+                self._process.kill()
+                await self._exit
+        self._context.destroy(linger=0)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _error_of(code: str, message: str) -> QanatError:
+    """The error class with this code, so that a refusal keeps its kind across the process boundary."""
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, QanatError)]
+    for kind in kinds:
+        if kind.code == code:
+            return kind(message)
+    return QanatError(message)
