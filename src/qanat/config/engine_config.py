@@ -1,0 +1,294 @@
+"""The wishes: every setting that a user can express, as flags, variables, a YAML file or keyword arguments.
+
+Each field is declared once, with its help; `qanat serve --help`, the variables `QANAT_<FLAG>` and the flags page of
+the documentation are made from it. Flags that only vLLM knows are data (see `qanat.config.known_flags`), not fields.
+`None` means that nothing was wished: `resolve` decides then.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from qanat.config.options import Option, option, options_of
+from qanat.config.values import Kind
+from qanat.core.decision import Decision
+
+DTYPES = ("auto", "bfloat16", "float16", "float32")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """Model."""
+
+    model: str | None = option(
+        Kind.TEXT,
+        None,
+        "Folder with config.json and *.safetensors, or the id of a model on a hub (needs huggingface-hub, or modelscope "
+        "with VLLM_USE_MODELSCOPE=True). Default: the demo model, if the package qanat-demo is installed.",
+        aliases=("-m",),
+    )
+    revision: str | None = option(
+        Kind.TEXT, None, "Branch, tag or commit of a hub model. Default: the hub's main branch."
+    )
+    download_dir: str | None = option(
+        Kind.TEXT, None, "Folder for models from a hub. Default: the hub library's own cache."
+    )
+    dtype: str = option(
+        Kind.TEXT, "auto", "Type of weights and computation; auto takes the checkpoint's.", choices=DTYPES
+    )
+    quantization: str | None = option(
+        Kind.TEXT,
+        None,
+        "Quantisation of the checkpoint. It is recognised without this flag, which is accepted for vLLM's command lines.",
+        aliases=("-q",),
+    )
+    load_format: str = option(
+        Kind.TEXT,
+        "auto",
+        "safetensors (also auto), or dummy: random weights for any config.json, for benchmarks.",
+    )
+    max_model_len: int | None = option(
+        Kind.LENGTH,
+        None,
+        "Longest prompt and output together, in tokens: 8192, 8k (8000), 8K (8192) or auto. Default (auto): the model's "
+        "window, or what fits the memory.",
+        minimum=1,
+    )
+    seed: int | None = option(
+        Kind.COUNT,
+        None,
+        "Base of the random seeds of dummy weights and of requests that bring none. Default: from the system.",
+        minimum=-(2**63),
+        maximum=2**64 - 1,
+    )
+    trust_remote_code: bool = option(
+        Kind.SWITCH, False, "Accepted for vLLM's command lines; no code from a checkpoint is ever run."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheOptions:
+    """Memory and cache."""
+
+    memory_share: float | None = option(
+        Kind.NUMBER,
+        None,
+        "Share of the available memory (the smaller of the container's limit and the free memory) that weights, cache "
+        "and workspace may take together. Default: 0.5.",
+        minimum=0.01,
+        maximum=1.0,
+    )
+    gpu_memory_utilization: float | None = option(
+        Kind.NUMBER,
+        None,
+        "vLLM's name for --memory-share.",
+        aliases=("--device-memory-utilization",),
+        minimum=0.01,
+        maximum=1.0,
+    )
+    kv_cache_memory_bytes: int | None = option(
+        Kind.BYTES,
+        None,
+        "Memory for KV blocks and recurrent states, e.g. 4GiB; overrides the share.",
+        minimum=1,
+    )
+    num_gpu_blocks_override: int | None = option(
+        Kind.COUNT, None, "Number of KV blocks; overrides share and bytes. For tests.", minimum=2
+    )
+    block_size: int | None = option(
+        Kind.COUNT, None, "Tokens in a KV block: 64 or a divisor of it. Default: 64.", minimum=1
+    )
+    kv_cache_dtype: str = option(
+        Kind.TEXT, "auto", "Type of the KV cache; auto takes the computation's.", choices=DTYPES
+    )
+    enable_prefix_caching: bool | None = option(
+        Kind.SWITCH, None, "Reuse of common prefixes; not yet in this version."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchedulerOptions:
+    """Scheduling."""
+
+    max_num_seqs: int | None = option(
+        Kind.COUNT, None, "Requests that run at once. Default: 64, or as many as fit the memory.", minimum=1
+    )
+    max_num_batched_tokens: int | None = option(
+        Kind.COUNT, None, "Tokens that one step computes at most. Default: 512.", minimum=1
+    )
+    scheduling_policy: str = option(
+        Kind.TEXT,
+        "fcfs",
+        "First come first served, or by each request's priority.",
+        choices=("fcfs", "priority"),
+    )
+    enable_chunked_prefill: bool = option(
+        Kind.SWITCH, True, "Split long prompts over several steps, so that running requests go on meanwhile."
+    )
+    long_prefill_token_threshold: int = option(
+        Kind.COUNT, 0, "Tokens of one prompt that one step computes at most; 0 is no bound.", minimum=0
+    )
+    max_decode_stall_s: float = option(
+        Kind.NUMBER, 0.5, "Seconds that a step's prefill may hold running requests up.", minimum=0.001
+    )
+    max_num_queued_reqs: int = option(
+        Kind.COUNT, 2048, "Requests that may wait; more are refused with status 429.", minimum=1
+    )
+    max_num_queued_tokens: int = option(
+        Kind.COUNT, 8_388_608, "Prompt tokens of the requests that may wait.", minimum=1
+    )
+    async_scheduling: bool | None = option(
+        Kind.SWITCH, None, "Schedule a step while the one before computes; not yet in this version."
+    )
+    max_logprobs: int = option(
+        Kind.COUNT, 20, "Alternatives per position that a request may ask for.", minimum=0, maximum=20
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParallelOptions:
+    """Parallelism."""
+
+    tensor_parallel_size: int = option(
+        Kind.COUNT,
+        1,
+        "Ranks that share each layer; runs as 1 in this version.",
+        aliases=("-tp",),
+        minimum=1,
+    )
+    pipeline_parallel_size: int = option(
+        Kind.COUNT, 1, "Stages of layers; runs as 1 in this version.", aliases=("-pp",), minimum=1
+    )
+    data_parallel_size: int = option(
+        Kind.COUNT, 1, "Copies of the model; runs as 1 in this version.", aliases=("-dp",), minimum=1
+    )
+    enable_expert_parallel: bool = option(
+        Kind.SWITCH, False, "Spread experts over ranks; one rank holds all in this version.", aliases=("-ep",)
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecutionOptions:
+    """Execution."""
+
+    num_threads: int | None = option(
+        Kind.COUNT,
+        None,
+        "CPU threads of the kernels. Default: OMP_NUM_THREADS if set, else the cores that this process may use.",
+        minimum=1,
+    )
+    enforce_eager: bool = option(
+        Kind.SWITCH, False, "No graph capture and replay; this version always runs so."
+    )
+    compilation_config: Mapping[str, Any] | None = option(
+        Kind.JSON, None, "Graph capture, as JSON; checked, not yet used in this version.", aliases=("-cc",)
+    )
+    speculative_config: Mapping[str, Any] | None = option(
+        Kind.JSON,
+        None,
+        "Speculative decoding, as JSON; checked, not yet used in this version.",
+        aliases=("-sc",),
+    )
+    additional_config: Mapping[str, Any] | None = option(
+        Kind.JSON, None, "vLLM-Ascend's own options, as JSON; checked, without effect on this platform."
+    )
+    profiler_config: Mapping[str, Any] | None = option(
+        Kind.JSON, None, "Profiler, as JSON; checked, not yet used in this version."
+    )
+    enable_nan_check: bool = option(
+        Kind.SWITCH, True, "End a request with an error when its logits are not finite."
+    )
+    init_timeout_s: float | None = option(
+        Kind.NUMBER, None, "Seconds within which the engine must be ready. Default: 600.", minimum=1
+    )
+    step_timeout_s: float | None = option(
+        Kind.NUMBER,
+        None,
+        "Seconds after which /health fails if work waits and no step has ended. Default: 120.",
+        minimum=1,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerOptions:
+    """Server."""
+
+    host: str = option(
+        Kind.TEXT, "127.0.0.1", "Address to listen on; 0.0.0.0 is every network of this machine."
+    )
+    port: int = option(Kind.COUNT, 8000, "TCP port; 0 takes a free one.", minimum=0, maximum=65535)
+    uds: str | None = option(Kind.TEXT, None, "Unix socket to listen on, instead of host and port.")
+    api_key: tuple[str, ...] = option(
+        Kind.TEXTS,
+        (),
+        "Keys of which a client must send one as a bearer token. Default: none needed.",
+        is_secret=True,
+    )
+    served_model_name: tuple[str, ...] = option(
+        Kind.TEXTS, (), "Names under which clients know the model; the first is reported. Default: --model."
+    )
+    chat_template: str | None = option(
+        Kind.TEXT, None, "File with a chat template, or the template itself. Default: the checkpoint's."
+    )
+    default_chat_template_kwargs: Mapping[str, Any] | None = option(
+        Kind.JSON, None, 'Template arguments of requests that bring none, e.g. {"enable_thinking": false}.'
+    )
+    reasoning_parser: str | None = option(
+        Kind.TEXT, None, "How thinking is told from the answer; none switches it off. Default: by the model."
+    )
+    uvicorn_log_level: str = option(
+        Kind.TEXT,
+        "info",
+        "Least severe message of the HTTP server that is logged.",
+        choices=("critical", "error", "warning", "info", "debug", "trace"),
+    )
+    disable_uvicorn_access_log: bool = option(Kind.SWITCH, False, "No log line per HTTP request.")
+    log_level: str | None = option(
+        Kind.TEXT,
+        None,
+        "Least severe message of Qanat that is logged. Default: info.",
+        choices=("critical", "error", "warning", "info", "debug"),
+    )
+
+
+GROUPS: tuple[type, ...] = (
+    ModelOptions,
+    CacheOptions,
+    SchedulerOptions,
+    ParallelOptions,
+    ExecutionOptions,
+    ServerOptions,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineConfig(
+    ModelOptions, CacheOptions, SchedulerOptions, ParallelOptions, ExecutionOptions, ServerOptions
+):
+    """All wishes in one flat, frozen object: `EngineConfig(model="./Qwen3-0.6B", max_num_seqs=8)`.
+
+    An unknown keyword raises TypeError, a value out of bounds ConfigError.
+
+    Attributes:
+        foreign_flags: flags of vLLM without a field here that were given, with their parsed values.
+        notes: decisions taken while the wishes were read (spelling, precedence), printed with the others.
+    """
+
+    foreign_flags: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    notes: tuple[Decision, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Checks types, choices and bounds.
+
+        Raises:
+            ConfigError: naming the flag and what is allowed.
+        """
+        for known in OPTIONS.values():
+            known.check(getattr(self, known.name), known.flag)
+
+
+OPTIONS: dict[str, Option] = {known.name: known for group in GROUPS for known in options_of(group)}
+"""Every flag with a field, by field name, in the order of the help."""
