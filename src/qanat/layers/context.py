@@ -13,19 +13,21 @@ class ForwardContext:
     """One step's ragged batch. Letters: T token rows, R requests, A position axes, S states, N blocks.
 
     Rows of request r are `query_start_loc[r]` to `query_start_loc[r + 1]`, in order of position. Rows from
-    `query_start_loc[R]` on are padding: they read and write no cache and no state, and their result is finite if
-    their input is. A request with no rows in this step is left exactly as it was.
+    `query_start_loc[R]` on are padding: they read and write no cache and no state. A request with no rows in
+    this step is left exactly as it was.
 
     Attributes:
         query_start_loc: [R + 1] int32, first row of each request, and the end.
         seq_lens: [R] int32, tokens of each request including this step's.
         num_computed: [R] int32, tokens before this step. 0 means that linear-attention layers start from zero
             state, whatever the slot holds.
-        block_tables: [R, max_blocks] int32, KV blocks of each request in order; entries past the end are not read.
-        slot_mapping: [T] int64, place of each row's K and V: block_id * block_size + offset. Not read for padding.
-        state_ids: [R] int32, place of each request's running state; not read without linear-attention layers.
+        block_tables: [R, max_blocks] int32, KV blocks of each request in order; what lies past the end is not
+            read.
+        slot_mapping: [T] int64, place of each row's K and V: block_id * block_size + offset. Not read for
+            padding rows.
+        state_ids: [R] int32, place of each request's running state. Not read without linear-attention layers.
         positions: [A, T] int64, A = 1 for text, 3 (time, height, width) for M-RoPE.
-        cos, sin: [T, rotary_dim / 2] rotary rows in the model's dtype, from `CausalLM.rotary_rows(positions)`.
+        cos, sin: [T, rotary_dim / 2], made once per step by `CausalLM.rotary_rows(positions)`.
         kv_cache: one [2, N, block_size, KV heads, head_dim] per full-attention layer; index 0 is K, 1 is V.
         conv_states: one [S, conv_kernel - 1, conv_dim] per linear-attention layer: raw inputs, oldest first.
         recurrent_states: one [S, value heads, key_head_dim, value_head_dim] fp32 per linear-attention layer.

@@ -1,0 +1,185 @@
+"""The ops that layers call, with their contracts. Layers import nothing else of this package.
+
+Shape letters: T rows, R requests, H query heads, D head dim, C channels, E experts, K experts per token, V
+vocabulary, S states, N blocks. Everything is ragged: rows of all requests follow each other without padding;
+`host_query_lens` says how many each has, rows after the last request's are padding and change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from qanat.kernels.reference import attention as _attention
+from qanat.kernels.reference import delta as _delta
+from qanat.kernels.reference import mlp as _mlp
+from qanat.kernels.reference import moe as _moe
+from qanat.kernels.reference import norm as _norm
+from qanat.kernels.reference import rotary as _rotary
+from qanat.kernels.registry import op
+
+
+@op(row_invariant=True)
+def embedding(token_ids: Tensor, weight: Tensor) -> Tensor:
+    """Rows of the table: token_ids [T], weight [V, C] -> [T, C]."""
+    return _mlp.embedding(token_ids, weight)
+
+
+@op()
+def linear(x: Tensor, weight: Tensor) -> Tensor:
+    """Product of x [T, in] with the transposed weight [out, in] -> [T, out]."""
+    return _mlp.linear(x, weight)
+
+
+@op()
+def logits(hidden: Tensor, weight: Tensor) -> Tensor:
+    """Scores of the vocabulary: hidden [T, C], weight [V, C] -> [T, V] fp32, never rounded to a narrower type."""
+    return _mlp.logits(hidden, weight)
+
+
+@op()
+def swiglu(gate: Tensor, up: Tensor) -> Tensor:
+    """The gated unit silu(gate) * up, both [T, C]."""
+    return _mlp.swiglu(gate, up)
+
+
+@op()
+def rms_norm(x: Tensor, weight: Tensor, eps: float, zero_centred: bool) -> Tensor:
+    """The norm x / sqrt(mean(x^2) + eps) * weight over the last axis; zero-centred weights count as 1 + weight."""
+    return _norm.rms_norm(x, weight, eps, zero_centred)
+
+
+@op()
+def add_rms_norm(
+    x: Tensor, residual: Tensor, weight: Tensor, eps: float, zero_centred: bool
+) -> tuple[Tensor, Tensor]:
+    """Both (`rms_norm` of x + residual, x + residual); the sum is rounded before the norm reads it."""
+    return _norm.add_rms_norm(x, residual, weight, eps, zero_centred)
+
+
+@op()
+def gated_rms_norm(x: Tensor, gate: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """The norm x / sqrt(mean(x^2) + eps) * weight * silu(gate) over the last axis."""
+    return _norm.gated_rms_norm(x, gate, weight, eps)
+
+
+@op()
+def rotary_rows(
+    positions: Tensor,
+    inverse_frequencies: Tensor,
+    mrope_section: tuple[int, int, int] | None,
+    scale: float,
+    dtype: torch.dtype,
+) -> tuple[Tensor, Tensor]:
+    """Rows cos, sin [T, R/2] in `dtype` of positions [A, T] and fp32 inverse_frequencies [R/2], times `scale`."""
+    return _rotary.rotary_rows(positions, inverse_frequencies, mrope_section, scale, dtype)
+
+
+@op()
+def rotary_apply(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotates the first R of D dimensions of x [T, H, D]; dimension i < R/2 pairs with i + R/2."""
+    return _rotary.rotary_apply(x, cos, sin)
+
+
+@op()
+def paged_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    gate: Tensor | None,
+    kv_cache: Tensor,
+    slot_mapping: Tensor,
+    block_tables: Tensor,
+    host_query_lens: Sequence[int],
+    host_seq_lens: Sequence[int],
+    scale: float,
+) -> Tensor:
+    """Causal attention at absolute positions, over the cache that this call first writes.
+
+    k and v [T, H_kv, D] are rounded to the type of `kv_cache` [2, N, block_size, H_kv, D] (contiguous, changed in
+    place), stored at `slot_mapping` [T], and read back through `block_tables` [R, max_blocks] (rule R9). Query
+    head h of q [T, H, D] reads KV head h // (H / H_kv); `scale` multiplies q k. The result is multiplied by the
+    sigmoid of `gate` [T, H, D] where there is one. Temporary memory stays below 64 MiB.
+
+    Returns:
+        [T, H, D] in q's type; zero for padding rows.
+    """
+    return _attention.paged_attention(
+        q, k, v, gate, kv_cache, slot_mapping, block_tables, host_query_lens, host_seq_lens, scale
+    )
+
+
+@op()
+def causal_conv(
+    x: Tensor,
+    weight: Tensor,
+    states: Tensor,
+    state_ids: Tensor,
+    num_computed: Tensor,
+    host_query_lens: Sequence[int],
+) -> Tensor:
+    """Depthwise causal convolution over time, then silu: x [T, C], weight [C, taps] -> [T, C].
+
+    The last tap multiplies the row itself. `states` [S, taps - 1, C] holds each request's last raw inputs, oldest
+    first; it is read (as zeros where `num_computed` is 0) and replaced in place for requests with rows.
+    """
+    return _delta.causal_conv(x, weight, states, state_ids, num_computed, host_query_lens)
+
+
+@op()
+def delta_gates(a: Tensor, b: Tensor, a_log: Tensor, dt_bias: Tensor) -> tuple[Tensor, Tensor]:
+    """Both fp32 [T, HV]: (log-decay, write strength) of a and b [T, HV], a_log and dt_bias [HV]."""
+    return _delta.delta_gates(a, b, a_log, dt_bias)
+
+
+@op()
+def gated_delta_rule(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_decay: Tensor,
+    beta: Tensor,
+    states: Tensor,
+    state_ids: Tensor,
+    num_computed: Tensor,
+    query_start_loc: Tensor,
+    host_query_lens: Sequence[int],
+) -> Tensor:
+    """The gated delta rule as an fp32 recurrence: q and k [T, HK, dk], v [T, HV, dv] -> [T, HV, dv] in v's type.
+
+    q and k are scaled to unit length inside, q also by dk^-1/2. Value head j reads key head j // (HV / HK).
+    `states` [S, HV, dk, dv] fp32 is read (as zeros where `num_computed` is 0) and replaced in place for requests
+    with rows. A row with log_decay 0 and beta 0 leaves the state bit-equal.
+    """
+    return _delta.gated_delta_rule(
+        q, k, v, log_decay, beta, states, state_ids, num_computed, query_start_loc, host_query_lens
+    )
+
+
+@op()
+def moe_route(router_logits: Tensor, top_k: int, renormalise: bool) -> tuple[Tensor, Tensor]:
+    """Chosen experts of router_logits [T, E]: (weights [T, K] fp32, expert ids [T, K] int64).
+
+    Probabilities are a softmax over all experts; chosen are the largest, ordered by (value descending, id
+    ascending), and scaled to sum to one where `renormalise` is true.
+    """
+    return _moe.moe_route(router_logits, top_k, renormalise)
+
+
+@op()
+def moe_experts(x: Tensor, expert_ids: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
+    """Unweighted down_e(swiglu(gate_up_e(x))) for each chosen expert e of x [T, C] -> [T, K, C].
+
+    gate_up [E, 2I, C] holds the gate's rows first; down is [E, C, I]. Experts that no row chose are not read.
+    """
+    return _moe.moe_experts(x, expert_ids, gate_up, down)
+
+
+@op()
+def moe_combine(
+    expert_out: Tensor, weights: Tensor, shared: Tensor | None, shared_gate: Tensor | None
+) -> Tensor:
+    """Sum over K of expert_out [T, K, C] * weights [T, K] in order, plus shared [T, C] * sigmoid(gate [T, 1])."""
+    return _moe.moe_combine(expert_out, weights, shared, shared_gate)

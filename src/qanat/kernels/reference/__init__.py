@@ -1,0 +1,1 @@
+"""Reference kernels in plain torch: fp32 inside, one rounding to the result's type at the end."""

@@ -1,0 +1,37 @@
+"""Rotary position embedding (Su et al. 2021), with the interleaved axes of M-RoPE."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def rotary_rows(
+    positions: Tensor,
+    inverse_frequencies: Tensor,
+    mrope_section: tuple[int, int, int] | None,
+    scale: float,
+    dtype: torch.dtype,
+) -> tuple[Tensor, Tensor]:
+    """Rows cos and sin of position times frequency; frequency i may follow another position axis.
+
+    With three axes, the height axis owns frequencies 1, 4, 7, ... and the width axis 2, 5, 8, ..., each below
+    three times its section; the time axis owns the rest.
+    """
+    angles = positions.float().unsqueeze(-1) * inverse_frequencies
+    rows = angles[0]
+    if positions.shape[0] == 3 and mrope_section is not None:
+        rows = rows.clone()
+        for axis in (1, 2):
+            own = slice(axis, 3 * mrope_section[axis], 3)
+            rows[:, own] = angles[axis][:, own]
+    return (rows.cos() * scale).to(dtype), (rows.sin() * scale).to(dtype)
+
+
+def rotary_apply(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotates the pairs (i, i + R/2) of the first R dimensions of each head; the rest passes through."""
+    half = cos.shape[-1]
+    wide_cos, wide_sin = cos.float().unsqueeze(1), sin.float().unsqueeze(1)
+    first, second = x[..., :half].float(), x[..., half : 2 * half].float()
+    rotated = torch.cat((first * wide_cos - second * wide_sin, second * wide_cos + first * wide_sin), -1)
+    return torch.cat((rotated.to(x.dtype), x[..., 2 * half :]), -1)

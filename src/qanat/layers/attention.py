@@ -1,0 +1,64 @@
+"""Full attention: per-head norms, rotary embedding, paged cache, and in Qwen3.5 an output gate."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from qanat.config.model_config import ModelConfig
+from qanat.kernels import ops
+from qanat.layers.context import ForwardContext
+from qanat.layers.linear import ColumnParallelLinear, RowParallelLinear
+from qanat.layers.norm import RMSNorm
+from qanat.quant.parameter import ParameterFactory
+
+
+class FullAttention(nn.Module):
+    """Softmax attention with grouped query heads.
+
+    With an output gate, `q_proj` has twice the rows: for each head first the query, then the gate.
+
+    Args:
+        config: the model.
+        cache_index: which entry of `ForwardContext.kv_cache` is this layer's.
+        zero_centred: flavour of the query and key norms.
+    """
+
+    def __init__(
+        self, config: ModelConfig, cache_index: int, zero_centred: bool, factory: ParameterFactory
+    ) -> None:
+        """Registers the parameters."""
+        super().__init__()
+        hidden, dim = config.hidden_size, config.head_dim
+        self.num_heads, self.num_kv_heads = config.num_attention_heads, config.num_key_value_heads
+        self.head_dim, self.scale, self.cache_index = dim, dim**-0.5, cache_index
+        self.has_gate = config.attention_output_gate
+        width = self.num_heads * dim
+        self.q_proj = ColumnParallelLinear(hidden, width * 2 if self.has_gate else width, factory)
+        self.k_proj = ColumnParallelLinear(hidden, self.num_kv_heads * dim, factory)
+        self.v_proj = ColumnParallelLinear(hidden, self.num_kv_heads * dim, factory)
+        self.o_proj = RowParallelLinear(width, hidden, factory)
+        self.q_norm = RMSNorm(dim, config.rms_norm_eps, zero_centred, factory)
+        self.k_norm = RMSNorm(dim, config.rms_norm_eps, zero_centred, factory)
+
+    def forward(self, x: Tensor, context: ForwardContext) -> Tensor:
+        """[T, C] -> [T, C]."""
+        num_rows = x.shape[0]
+        q = self.q_proj(x, context).view(num_rows, self.num_heads, -1)
+        gate = None
+        if self.has_gate:
+            q, gate = q.chunk(2, -1)
+        k = self.k_proj(x, context).view(num_rows, self.num_kv_heads, self.head_dim)
+        v = self.v_proj(x, context).view(num_rows, self.num_kv_heads, self.head_dim)
+        attended = ops.paged_attention(
+            ops.rotary_apply(self.q_norm(q), context.cos, context.sin),
+            ops.rotary_apply(self.k_norm(k), context.cos, context.sin),
+            v,
+            gate,
+            context.kv_cache[self.cache_index],
+            context.slot_mapping,
+            context.block_tables,
+            context.host_query_lens,
+            context.host_seq_lens,
+            self.scale,
+        )
+        return self.o_proj(attended.flatten(1), context)

@@ -1,0 +1,89 @@
+"""Linear attention: causal convolution, gated delta rule, gated norm."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from qanat.config.model_config import GatedDeltaNetConfig
+from qanat.kernels import ops
+from qanat.layers.context import ForwardContext
+from qanat.layers.linear import ColumnParallelLinear, RowParallelLinear
+from qanat.layers.norm import GatedRMSNorm
+from qanat.quant.parameter import ParameterFactory, ParameterInfo
+
+
+class DepthwiseConv(nn.Module):
+    """Holder of the convolution's `weight` [channels, 1, taps], shaped as checkpoints store it."""
+
+    def __init__(self, config: GatedDeltaNetConfig, factory: ParameterFactory) -> None:
+        """Registers `weight`; tensor parallelism splits queries, keys and values each on their own."""
+        super().__init__()
+        sections = (config.key_dim, config.key_dim, config.value_dim)
+        info = ParameterInfo(0, sections, dummy_std=config.conv_kernel_dim**-0.5)
+        self.weight = factory.make((config.conv_dim, 1, config.conv_kernel_dim), info)
+
+
+class GatedDeltaNet(nn.Module):
+    """The mixer of "linear_attention" layers. Its state does not grow with the sequence.
+
+    Args:
+        hidden_size: width of the residual stream.
+        config: head counts and sizes.
+        eps: of the gated norm.
+        state_index: which entries of the context's conv and recurrent states are this layer's.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        config: GatedDeltaNetConfig,
+        eps: float,
+        state_index: int,
+        factory: ParameterFactory,
+    ) -> None:
+        """Registers the parameters."""
+        super().__init__()
+        self.config, self.state_index = config, state_index
+        sections = (config.key_dim, config.key_dim, config.value_dim)
+        heads = config.num_value_heads
+        self.in_proj_qkv = ColumnParallelLinear(hidden_size, config.conv_dim, factory, sections)
+        self.in_proj_z = ColumnParallelLinear(hidden_size, config.value_dim, factory)
+        self.in_proj_b = ColumnParallelLinear(hidden_size, heads, factory)
+        self.in_proj_a = ColumnParallelLinear(hidden_size, heads, factory)
+        self.conv1d = DepthwiseConv(config, factory)
+        # fp32 whatever the model's type: exp(A_log) scales every decay, so its rounding would add up over time.
+        self.A_log = factory.make((heads,), ParameterInfo(0, dummy_mean=0.5, dummy_std=0.5), torch.float32)
+        self.dt_bias = factory.make((heads,), ParameterInfo(0, dummy_mean=-1.0, dummy_std=0.5))
+        self.norm = GatedRMSNorm(config.value_head_dim, eps, factory)
+        self.out_proj = RowParallelLinear(config.value_dim, hidden_size, factory)
+
+    def forward(self, x: Tensor, context: ForwardContext) -> Tensor:
+        """[T, C] -> [T, C]."""
+        num_rows, config = x.shape[0], self.config
+        mixed = ops.causal_conv(
+            self.in_proj_qkv(x, context),
+            self.conv1d.weight.squeeze(1),
+            context.conv_states[self.state_index],
+            context.state_ids,
+            context.num_computed,
+            context.host_query_lens,
+        )
+        q, k, v = mixed.split((config.key_dim, config.key_dim, config.value_dim), -1)
+        log_decay, beta = ops.delta_gates(
+            self.in_proj_a(x, context), self.in_proj_b(x, context), self.A_log, self.dt_bias
+        )
+        attended = ops.gated_delta_rule(
+            q.view(num_rows, config.num_key_heads, config.key_head_dim),
+            k.view(num_rows, config.num_key_heads, config.key_head_dim),
+            v.view(num_rows, config.num_value_heads, config.value_head_dim),
+            log_decay,
+            beta,
+            context.recurrent_states[self.state_index],
+            context.state_ids,
+            context.num_computed,
+            context.query_start_loc,
+            context.host_query_lens,
+        )
+        gate = self.in_proj_z(x, context).view(attended.shape)
+        return self.out_proj(self.norm(attended, gate).flatten(1), context)

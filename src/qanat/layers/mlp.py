@@ -1,0 +1,70 @@
+"""Feed-forward parts: dense, and mixture of experts with an optional shared expert."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from qanat.config.model_config import MoeConfig
+from qanat.kernels import ops
+from qanat.layers.context import ForwardContext
+from qanat.layers.linear import ColumnParallelLinear, ReplicatedLinear, RowParallelLinear
+from qanat.quant.base import ExpertSizes, ExpertsMethod
+from qanat.quant.parameter import ParameterFactory
+from qanat.quant.unquantized import UnquantizedExperts
+
+
+class DenseMLP(nn.Module):
+    """The gated unit down(silu(gate x) * up x)."""
+
+    def __init__(self, hidden_size: int, intermediate_size: int, factory: ParameterFactory) -> None:
+        """Registers the three matrices."""
+        super().__init__()
+        self.gate_proj = ColumnParallelLinear(hidden_size, intermediate_size, factory)
+        self.up_proj = ColumnParallelLinear(hidden_size, intermediate_size, factory)
+        self.down_proj = RowParallelLinear(intermediate_size, hidden_size, factory)
+
+    def forward(self, x: Tensor, context: ForwardContext) -> Tensor:
+        """[T, C] -> [T, C]."""
+        inner = ops.swiglu(self.gate_proj(x, context), self.up_proj(x, context))
+        return self.down_proj(inner, context)
+
+
+class Experts(nn.Module):
+    """All routed experts of a layer."""
+
+    def __init__(self, sizes: ExpertSizes, factory: ParameterFactory) -> None:
+        """Registers the method's parameters."""
+        super().__init__()
+        self.sizes = sizes
+        self.method: ExpertsMethod = UnquantizedExperts()
+        self.method.create(self, sizes, factory)
+
+    def forward(self, x: Tensor, expert_ids: Tensor, context: ForwardContext) -> Tensor:
+        """Unweighted results [T, K, C] of x [T, C] and expert_ids [T, K]."""
+        return self.method.apply(self, x, expert_ids, context)
+
+
+class MoeMLP(nn.Module):
+    """Router, routed experts, and in Qwen3.5 a shared expert that every token takes, scaled by its own gate."""
+
+    def __init__(self, hidden_size: int, config: MoeConfig, factory: ParameterFactory) -> None:
+        """Registers router and experts."""
+        super().__init__()
+        self.top_k, self.renormalise = config.top_k, config.norm_topk_prob
+        sizes = ExpertSizes(config.num_experts, hidden_size, config.expert_intermediate_size)
+        self.gate = ReplicatedLinear(hidden_size, config.num_experts, factory)
+        self.experts = Experts(sizes, factory)
+        self.shared_expert: DenseMLP | None = None
+        self.shared_expert_gate: ReplicatedLinear | None = None
+        if config.shared_expert_intermediate_size:
+            self.shared_expert = DenseMLP(hidden_size, config.shared_expert_intermediate_size, factory)
+            self.shared_expert_gate = ReplicatedLinear(hidden_size, 1, factory)
+
+    def forward(self, x: Tensor, context: ForwardContext) -> Tensor:
+        """[T, C] -> [T, C]."""
+        weights, expert_ids = ops.moe_route(self.gate(x, context), self.top_k, self.renormalise)
+        routed = self.experts(x, expert_ids, context)
+        if self.shared_expert is None or self.shared_expert_gate is None:
+            return ops.moe_combine(routed, weights, None, None)
+        shared = self.shared_expert(x, context)
+        return ops.moe_combine(routed, weights, shared, self.shared_expert_gate(x, context))

@@ -1,0 +1,123 @@
+"""The skeleton that all families share: embedding, layers of (mixer, feed-forward), final norm, head."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from qanat.config.model_config import ModelConfig
+from qanat.layers.context import ForwardContext
+from qanat.layers.linear import Embedding, LogitsHead
+from qanat.layers.norm import RMSNorm
+from qanat.layers.rotary import RotaryEmbedding
+from qanat.models.weights import WeightMap
+from qanat.quant.parameter import ParameterFactory
+
+
+class DecoderLayer(nn.Module):
+    """One layer of a family: two norms around a mixer and a feed-forward part.
+
+    Subclasses register, under the names of their checkpoint, the parts that `mixer` and `mlp` point to.
+
+    Attributes:
+        input_layernorm, post_attention_layernorm: the norms.
+        mlp: the feed-forward part.
+        mixer_name: attribute that holds the mixer ("self_attn" or "linear_attn").
+    """
+
+    def __init__(
+        self, mixer_name: str, mixer: nn.Module, mlp: nn.Module, norms: tuple[RMSNorm, RMSNorm]
+    ) -> None:
+        """Registers the parts."""
+        super().__init__()
+        self.mixer_name = mixer_name
+        self.add_module(mixer_name, mixer)
+        self.mlp = mlp
+        self.input_layernorm, self.post_attention_layernorm = norms
+
+    def forward(self, x: Tensor, residual: Tensor | None, context: ForwardContext) -> tuple[Tensor, Tensor]:
+        """Both (feed-forward output, residual stream before it); the next norm adds the two."""
+        if residual is None:
+            residual, x = x, self.input_layernorm(x)
+        else:
+            x, residual = self.input_layernorm.add(x, residual)
+        x = self.get_submodule(self.mixer_name)(x, context)
+        x, residual = self.post_attention_layernorm.add(x, residual)
+        return self.mlp(x, context), residual
+
+
+class Family(Protocol):
+    """What a model file provides: its layers, its norms' flavour, and its checkpoint's naming rules."""
+
+    zero_centred_norms: bool
+    weight_map: WeightMap
+
+    def layer(self, config: ModelConfig, index: int, factory: ParameterFactory) -> DecoderLayer:
+        """Builds decoder layer `index`."""
+
+
+class Decoder(nn.Module):
+    """Token ids to normed hidden rows."""
+
+    def __init__(self, config: ModelConfig, family: Family, factory: ParameterFactory) -> None:
+        """Builds embedding, layers and final norm."""
+        super().__init__()
+        self.embed_tokens = Embedding(config.vocab_size, config.hidden_size, factory)
+        self.layers = nn.ModuleList(family.layer(config, i, factory) for i in range(config.num_hidden_layers))
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, family.zero_centred_norms, factory)
+
+    def forward(self, token_ids: Tensor, context: ForwardContext) -> Tensor:
+        """[T] -> [T, C]."""
+        x, residual = self.embed_tokens(token_ids), None
+        for layer in self.layers:
+            x, residual = layer(x, residual, context)
+        return self.norm.add(x, residual)[0]
+
+
+class CausalLM(nn.Module):
+    """A language model. Built by `qanat.models.registry.build_model`.
+
+    Attributes:
+        config: its shape.
+        weight_map: how checkpoint tensors become its parameters.
+        rotary: maker of cos and sin rows.
+    """
+
+    def __init__(self, config: ModelConfig, family: Family, factory: ParameterFactory) -> None:
+        """Builds the decoder, and the head unless embeddings are tied."""
+        super().__init__()
+        self.config = config
+        self.weight_map = family.weight_map
+        self.rotary = RotaryEmbedding(config.rope, factory.dtype)
+        self.model = Decoder(config, family, factory)
+        self.lm_head: LogitsHead | None = None
+        if not config.tie_word_embeddings:
+            self.lm_head = LogitsHead(config.hidden_size, config.vocab_size, factory)
+
+    @torch.inference_mode()
+    def forward(self, token_ids: Tensor, context: ForwardContext) -> Tensor:
+        """Runs all layers and the final norm: token_ids [T] int64 -> hidden rows [T, C]."""
+        hidden: Tensor = self.model(token_ids, context)
+        return hidden
+
+    @torch.inference_mode()
+    def compute_logits(self, hidden: Tensor) -> Tensor:
+        """Scores of hidden rows [N, C] -> [N, V] fp32."""
+        head = self.model.embed_tokens if self.lm_head is None else self.lm_head
+        return head.logits(hidden)
+
+    @torch.inference_mode()
+    def rotary_rows(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows (cos, sin) [T, rotary_dim / 2] of positions [A, T] int64; made once per step."""
+        return self.rotary.rows(positions)
+
+    def finalize(self) -> None:
+        """Called once after the weights are in: lets every method pack what it wants to."""
+        for module in self._with_method():
+            module.method.finalize(module)
+
+    def _with_method(self) -> Iterable[nn.Module]:
+        return (module for module in self.modules() if hasattr(module, "method"))

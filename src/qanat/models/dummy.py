@@ -1,0 +1,50 @@
+"""Random weights for any config.json, for benchmarks and memory plans: no checkpoint needed."""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+from torch import Tensor
+
+from qanat.config.model_config import ModelConfig
+from qanat.models.decoder import CausalLM
+from qanat.models.loader import replace_parameter
+from qanat.models.registry import build_model
+from qanat.quant.parameter import ParameterInfo
+
+_POOL_SIZE = 1_048_573
+"""Values drawn per parameter; larger ones repeat them. Prime, so that no two rows of a matrix are equal."""
+
+
+def load_dummy(
+    config: ModelConfig, dtype: torch.dtype, seed: int = 0, device: str | torch.device = "cpu"
+) -> CausalLM:
+    """Builds the model and fills it parameter by parameter with values that keep activations finite.
+
+    The values depend on the seed and the parameter's name only.
+
+    Args:
+        config: the model's shape.
+        dtype: type of the weights.
+        seed: other seeds give other weights.
+        device: where the weights shall lie.
+    """
+    model = build_model(config, dtype, "meta")
+    for name, parameter in list(model.named_parameters()):
+        values = _draw(parameter, parameter.info, f"{seed}:{name}")
+        replace_parameter(model, name, values.to(device))
+    model.finalize()
+    return model
+
+
+def _draw(like: Tensor, info: ParameterInfo, key: str) -> Tensor:
+    """Normal values in the parameter's shape and type."""
+    seed = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "little") >> 1
+    generator = torch.Generator().manual_seed(seed)
+    pool = torch.randn(min(like.numel(), _POOL_SIZE), generator=generator)
+    pool = (pool * info.dummy_std + info.dummy_mean).to(like.dtype)
+    values = torch.empty(like.numel(), dtype=like.dtype)
+    for chunk in values.split(pool.numel()):
+        chunk.copy_(pool[: chunk.numel()])
+    return values.view(like.shape)

@@ -1,0 +1,145 @@
+"""Reads one `.safetensors` file by mapping it: checked first, so that a broken file is an error and not a crash.
+
+Format: 8 bytes little-endian header length, a JSON header name -> {dtype, shape, data_offsets}, then the data.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from qanat.core.errors import CheckpointError
+
+MAX_HEADER_BYTES = 100 * 2**20
+"""Longest header that is read, the bound of the format's own library."""
+
+FLOAT_DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
+"""Types that a float parameter can be filled from."""
+
+_ITEM_BYTES = {
+    "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "U16": 2, "I16": 2, "F16": 2,
+    "BF16": 2, "U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TensorEntry:
+    """One tensor of a file.
+
+    Attributes:
+        dtype: the format's name of the type, such as "BF16".
+        shape: sizes of the axes.
+        start, stop: bytes from the beginning of the file.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+
+
+class SafetensorsFile:
+    """A checked file; tensors are views of the mapping and stay valid as long as they are held.
+
+    Args:
+        path: the file.
+
+    Raises:
+        CheckpointError: not this format, truncated, or inconsistent.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Reads and checks the header; no data is touched."""
+        self.path = path
+        self._size_bytes, header, data_start = _read_header(path)
+        self.entries = _check_entries(path, header, data_start, self._size_bytes)
+        self._storage: torch.UntypedStorage | None = None
+
+    def tensor(self, name: str) -> tuple[Tensor, bool]:
+        """(a float tensor, True if it is the mapped memory itself).
+
+        Writing to it changes neither the file nor other mappings. A tensor that is not aligned to its item
+        size is copied.
+        """
+        entry = self.entries[name]
+        dtype = FLOAT_DTYPES[entry.dtype]
+        if self._storage is None:
+            self._storage = torch.UntypedStorage.from_file(str(self.path), False, self._size_bytes)
+        raw = torch.empty(0, dtype=torch.uint8).set_(self._storage)[entry.start : entry.stop]
+        is_aligned = entry.start % dtype.itemsize == 0
+        return (raw if is_aligned else raw.clone()).view(dtype).view(entry.shape), is_aligned
+
+
+def _read_header(path: Path) -> tuple[int, dict[str, Any], int]:
+    """(file size, header, where the data begins)."""
+    try:
+        size_bytes = path.stat().st_size
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if size_bytes < 8 or length > min(size_bytes - 8, MAX_HEADER_BYTES):
+                raise CheckpointError(
+                    f"{path} is truncated or not a safetensors file: its header should be {length} bytes long, "
+                    f"the file is {size_bytes}"
+                )
+            header = json.loads(file.read(length), object_pairs_hook=_unique(path))
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from error
+    except ValueError as error:
+        raise CheckpointError(
+            f"{path} is not a safetensors file: its header is not JSON ({error})"
+        ) from error
+    if not isinstance(header, dict):
+        raise CheckpointError(f"{path} is not a safetensors file: its header is not an object")
+    header.pop("__metadata__", None)
+    return size_bytes, header, 8 + length
+
+
+def _unique(path: Path) -> Any:
+    def build(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        values = dict(pairs)
+        if len(values) != len(pairs):
+            names = [key for key, _ in pairs]
+            twice = next(key for key in names if names.count(key) > 1)
+            raise CheckpointError(f"{path} lists tensor {twice!r} twice")
+        return values
+
+    return build
+
+
+def _check_entries(
+    path: Path, header: dict[str, Any], data_start: int, size_bytes: int
+) -> dict[str, TensorEntry]:
+    entries: dict[str, TensorEntry] = {}
+    for name, raw in header.items():
+        try:
+            dtype, shape = str(raw["dtype"]), tuple(int(size) for size in raw["shape"])
+            begin, end = (int(offset) for offset in raw["data_offsets"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"{path}: the entry of tensor {name!r} is malformed") from error
+        if dtype not in _ITEM_BYTES:
+            raise CheckpointError(f"{path}: tensor {name!r} has the unknown type {dtype!r}")
+        wanted = math.prod(shape) * _ITEM_BYTES[dtype]
+        if min(begin, *shape, 0) < 0 or end - begin != wanted:
+            raise CheckpointError(
+                f"{path}: tensor {name!r} of type {dtype} and shape {list(shape)} needs {wanted} bytes, "
+                f"its entry gives bytes {begin} to {end}"
+            )
+        entries[name] = TensorEntry(dtype, shape, data_start + begin, data_start + end)
+    position = data_start
+    for name, entry in sorted(entries.items(), key=lambda item: (item[1].start, item[1].stop)):
+        if entry.start != position:
+            raise CheckpointError(f"{path}: the data of tensor {name!r} overlaps others or leaves a gap")
+        position = entry.stop
+    if position != size_bytes:
+        kind = "truncated" if position > size_bytes else "damaged"
+        raise CheckpointError(
+            f"{path} is {kind}: its header describes {position} bytes, the file has {size_bytes}; "
+            "download or copy it again"
+        )
+    return entries

@@ -1,0 +1,72 @@
+"""The seam between layers and weight formats."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor, nn
+
+from qanat.quant.parameter import ParameterFactory
+
+
+@dataclass(frozen=True)
+class LinearSizes:
+    """A matrix to be stored.
+
+    Attributes:
+        num_inputs, num_outputs: columns and rows.
+        shard_axis: 0 splits outputs (column-parallel), 1 splits inputs (row-parallel), None neither.
+        sections: parts of the outputs that are each split on their own; empty for one part.
+    """
+
+    num_inputs: int
+    num_outputs: int
+    shard_axis: int | None = None
+    sections: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class ExpertSizes:
+    """The matrices of all experts of a layer.
+
+    Attributes:
+        num_experts: matrices of each kind.
+        hidden_size, intermediate_size: outer and inner width.
+    """
+
+    num_experts: int
+    hidden_size: int
+    intermediate_size: int
+
+
+class LinearMethod(Protocol):
+    """One way to store and multiply a weight matrix. Stateless: everything lies in the layer's parameters.
+
+    `context` is the step's `ForwardContext`; this package lies below the layers and only passes it on.
+    """
+
+    def create(self, layer: nn.Module, sizes: LinearSizes, factory: ParameterFactory) -> None:
+        """Registers the parameters on the layer."""
+
+    def finalize(self, layer: nn.Module) -> None:
+        """Called once after loading: packs the weights where the scheme wants it."""
+
+    def apply(self, layer: nn.Module, x: Tensor, context: object) -> Tensor:
+        """Product of x [T, in] with the matrix -> [T, out]."""
+
+    def logits(self, layer: nn.Module, hidden: Tensor) -> Tensor:
+        """The same product kept in fp32: hidden [T, in] -> [T, out] fp32."""
+
+
+class ExpertsMethod(Protocol):
+    """One way to store and multiply the experts of a layer."""
+
+    def create(self, layer: nn.Module, sizes: ExpertSizes, factory: ParameterFactory) -> None:
+        """Registers the parameters on the layer."""
+
+    def finalize(self, layer: nn.Module) -> None:
+        """Called once after loading."""
+
+    def apply(self, layer: nn.Module, x: Tensor, expert_ids: Tensor, context: object) -> Tensor:
+        """Unweighted results [T, K, C] of x [T, C] and its experts [T, K]."""
