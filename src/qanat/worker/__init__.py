@@ -1,0 +1,1 @@
+"""The device side: rows, buffers, the forward pass, and the sampler."""

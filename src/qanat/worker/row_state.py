@@ -1,0 +1,150 @@
+"""What the worker remembers of each batch row between steps, so that a `ScheduledBatch` need not repeat it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from qanat.core.batch import NewRow
+from qanat.core.errors import IntegrityError
+from qanat.worker.logit_edits import LogitEdits
+
+
+class RowState:
+    """One running request's tokens and progress.
+
+    Args:
+        new_row: as the scheduler announced it.
+        num_valid_token_ids: ids from here on cannot be chosen.
+
+    Attributes:
+        request_id: for messages only.
+        sampling: the request's settings.
+        seed, choice_index: with the position, the key of the sampling noise.
+        state_id: place of the running recurrent state.
+        num_prompt_tokens: how many of the tokens are prompt.
+        num_computed_tokens: tokens whose KV and state are in the cache.
+        num_tokens: tokens known.
+        num_blocks: KV blocks held.
+        edits: what is done to the logits before sampling, None if nothing ever is.
+        wants_prompt_logprobs: the prompt's log-probabilities are to be reported. A row that enters with prior
+            output reported them with its first output token, before it was preempted or moved here.
+    """
+
+    def __init__(self, new_row: NewRow, num_valid_token_ids: int) -> None:
+        self.request_id = new_row.request_id
+        self.sampling = new_row.sampling
+        self.seed = new_row.seed
+        self.choice_index = new_row.choice_index
+        self.state_id = new_row.state_id
+        self.num_prompt_tokens = new_row.num_prompt_tokens
+        self.num_computed_tokens = new_row.num_computed_tokens
+        self.num_tokens = len(new_row.token_ids)
+        self.num_blocks = 0
+        self._tokens = np.array(new_row.token_ids, dtype=np.int32)
+        self.edits = LogitEdits.for_row(
+            new_row.sampling,
+            new_row.stop_token_ids,
+            self._tokens[: self.num_prompt_tokens],
+            self._tokens[self.num_prompt_tokens :],
+            num_valid_token_ids,
+        )
+        has_prior_output = self.num_tokens > self.num_prompt_tokens
+        self.wants_prompt_logprobs = new_row.sampling.prompt_logprobs is not None and not has_prior_output
+
+    @property
+    def samples(self) -> bool:
+        """False for requests that only evaluate their prompt."""
+        return self.sampling.max_tokens != 0
+
+    @property
+    def output_token_ids(self) -> npt.NDArray[np.int32]:
+        """Tokens produced so far; a view."""
+        return self._tokens[self.num_prompt_tokens : self.num_tokens]
+
+    def tokens(self, start: int, end: int) -> npt.NDArray[np.int32]:
+        """Tokens at positions start to end - 1; a view.
+
+        Raises:
+            IntegrityError: if they are not all known.
+        """
+        if not 0 <= start <= end <= self.num_tokens:
+            raise IntegrityError(
+                f"request {self.request_id}: tokens {start} to {end} were scheduled, but {self.num_tokens} are known"
+            )
+        return self._tokens[start:end]
+
+    def append(self, token_ids: Sequence[int]) -> None:
+        """Adds produced tokens."""
+        end = self.num_tokens + len(token_ids)
+        if end > len(self._tokens):
+            grown = np.empty(max(64, 2 * end), dtype=np.int32)
+            grown[: self.num_tokens] = self._tokens[: self.num_tokens]
+            self._tokens = grown
+        self._tokens[self.num_tokens : end] = token_ids
+        self.num_tokens = end
+        if self.edits is not None:
+            self.edits.add_output(token_ids)
+
+
+class RowTable:
+    """All rows of a worker, and their block tables.
+
+    Args:
+        num_rows: most requests that run at once.
+        max_blocks_per_row: KV blocks of the longest request.
+        num_valid_token_ids: ids from here on cannot be chosen.
+
+    Attributes:
+        block_tables: [rows, blocks] int32; entries past a row's `num_blocks` are left over from former owners.
+    """
+
+    def __init__(self, num_rows: int, max_blocks_per_row: int, num_valid_token_ids: int) -> None:
+        self._rows: list[RowState | None] = [None] * num_rows
+        self._num_valid_token_ids = num_valid_token_ids
+        self.block_tables = np.zeros((num_rows, max_blocks_per_row), dtype=np.int32)
+
+    def __getitem__(self, row: int) -> RowState:
+        """The request in this row.
+
+        Raises:
+            IntegrityError: if the row is empty.
+        """
+        state = self._rows[row]
+        if state is None:
+            raise IntegrityError(f"row {row} was scheduled but holds no request")
+        return state
+
+    def enter(self, new_row: NewRow) -> None:
+        """Puts a request into a row.
+
+        Raises:
+            IntegrityError: if the row is taken.
+        """
+        if self._rows[new_row.row] is not None:
+            raise IntegrityError(f"row {new_row.row} was given to {new_row.request_id} but is not free")
+        self._rows[new_row.row] = RowState(new_row, self._num_valid_token_ids)
+        self.add_blocks(new_row.row, new_row.block_ids)
+
+    def free(self, row: int) -> None:
+        """Forgets a row's request; a free row stays free."""
+        self._rows[row] = None
+
+    def add_blocks(self, row: int, block_ids: Sequence[int]) -> None:
+        """Appends reserved blocks to a row's table.
+
+        Raises:
+            IntegrityError: if the table is full.
+        """
+        if not block_ids:
+            return
+        state = self[row]
+        end = state.num_blocks + len(block_ids)
+        if end > self.block_tables.shape[1]:
+            raise IntegrityError(
+                f"request {state.request_id} was given more blocks than its longest length needs"
+            )
+        self.block_tables[row, state.num_blocks : end] = block_ids
+        state.num_blocks = end

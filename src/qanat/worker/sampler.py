@@ -1,0 +1,90 @@
+"""Chooses one token per row: argmax(filtered logits / T + noise) (design rules R6 and R11)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from qanat.core.sampling_params import SamplingParams
+from qanat.worker.candidates import Filter, select_candidates
+from qanat.worker.gumbel import gumbel_noise, noise_key
+from qanat.worker.row_state import RowState
+from qanat.worker.workspace import MAX_SAMPLER_ELEMENTS
+
+NO_TOKEN = -1
+"""Result for a row whose masks leave nothing to choose from."""
+
+MIN_TEMPERATURE = 1e-5
+"""Below it the most likely token is taken; a division by less could overflow."""
+
+
+def sample_tokens(logits: Tensor, rows: Sequence[RowState]) -> list[int]:
+    """One token per row. The result of a row depends on that row alone.
+
+    Args:
+        logits: [R, V] fp32, V valid tokens; rows that ask for edits are changed in place.
+        rows: R requests; the token is for position `num_tokens`.
+
+    Returns:
+        R token ids, `NO_TOKEN` where every token is masked.
+    """
+    has_choice = _apply_edits(logits, rows)
+    tokens = [NO_TOKEN] * len(rows)
+    greedy = [i for i in has_choice if rows[i].sampling.temperature < MIN_TEMPERATURE]
+    chosen = (logits if len(greedy) == len(rows) else logits[greedy]).argmax(dim=1).tolist() if greedy else []
+    for i, token_id in zip(greedy, chosen, strict=True):
+        tokens[i] = token_id
+    drawn = [i for i in has_choice if rows[i].sampling.temperature >= MIN_TEMPERATURE]
+    _draw(logits, rows, drawn, tokens)
+    return tokens
+
+
+def _apply_edits(logits: Tensor, rows: Sequence[RowState]) -> list[int]:
+    """Edits the logits; returns the rows that have a token left."""
+    edited = []
+    for i, row in enumerate(rows):
+        if row.edits is not None and row.edits.is_due:
+            row.edits.apply(logits[i])
+            edited.append(i)
+    if not edited:
+        return list(range(len(rows)))
+    is_dead = (logits[edited].amax(dim=1) == -math.inf).tolist()
+    dead = {i for i, is_row_dead in zip(edited, is_dead, strict=True) if is_row_dead}
+    return [i for i in range(len(rows)) if i not in dead]
+
+
+def _draw(logits: Tensor, rows: Sequence[RowState], drawn: Sequence[int], tokens: list[int]) -> None:
+    """Fills in the tokens of the rows `drawn`, which have a temperature."""
+    filters = {i: _filter(rows[i].sampling, logits.shape[1]) for i in drawn}
+    num_rows = max(1, MAX_SAMPLER_ELEMENTS // logits.shape[1])
+    for is_open in (True, False):
+        group = [i for i in drawn if filters[i].is_open == is_open]
+        for start in range(0, len(group), num_rows):
+            part = group[start : start + num_rows]
+            keys = [noise_key(rows[i].seed, rows[i].choice_index, rows[i].num_tokens) for i in part]
+            temperature = torch.tensor([rows[i].sampling.temperature for i in part], dtype=torch.float32)
+            values = logits[part].div_(temperature.to(logits.device)[:, None])
+            if is_open:
+                ids = torch.arange(logits.shape[1], dtype=torch.int32, device=logits.device)
+                chosen = values.add_(gumbel_noise(keys, ids)).argmax(dim=1)
+            else:
+                chosen = _draw_filtered(values, [filters[i] for i in part], keys)
+            for i, token_id in zip(part, chosen.tolist(), strict=True):
+                tokens[i] = token_id
+
+
+def _draw_filtered(values: Tensor, filters: Sequence[Filter], keys: Sequence[int]) -> Tensor:
+    """[R] tokens: noise is only made for what the filters leave."""
+    candidates = select_candidates(values, filters)
+    scores = candidates.values + gumbel_noise(keys, candidates.token_ids)
+    is_best = scores == scores.amax(dim=1, keepdim=True)
+    # Candidates are ordered by value, so equal scores need not be in order of id.
+    return candidates.token_ids.masked_fill(is_best.logical_not_(), values.shape[1]).amin(dim=1)
+
+
+def _filter(sampling: SamplingParams, vocab_size: int) -> Filter:
+    top_k = sampling.top_k if 0 < sampling.top_k < vocab_size else 0
+    return Filter(top_k, sampling.top_p, sampling.min_p)

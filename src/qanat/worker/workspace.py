@@ -1,0 +1,90 @@
+"""Bound on the temporary memory of one step, from the model's shape and the scheduler's limits. No torch here.
+
+With T = max_num_batched_tokens, R = max_num_seqs, H = hidden size, a = bytes of an activation, f = 4 (fp32), the
+bound is the largest of these moments, as the reference kernels have the most temporary copies:
+
+    stream      T H (4a + 2f)                  residual, two inputs and an output; a norm in fp32
+    attention   stream + T D (5 Hq a + 4 Hkv a + 3 Hq f) + 64 MiB
+                                               q, gate, normed, rotated, output; keys and values; fp32 copies;
+                                               scores and gathered keys
+    delta net   stream + T C (4a + 3f) + T HV (6 dk + 4 dv) f + R S
+                                               convolution in and out, its windows and sums; unit queries and keys and
+                                               their unrepeated copies, values and results; S = states of one layer
+    dense       stream + T I (4a + 3f)         gate, up, inner, product; fp32 inside
+    experts     stream + T E 4f + T K H (a + f) + T (H a + I (4a + 3f)) + shared expert as dense
+                                               router; all chosen experts' outputs; one expert that every token chose
+    logits      stream + 2 N V f + 96 max(2^20, V)
+                                               N rows of logits and the product behind them; filters of the sampler
+
+N = max(1, 32 MiB / (V f)) rows, but not more than there can be. The sampler and the log-probabilities work on at most
+2^20 logits (or one row) at a time and hold 96 bytes for each where all of them are equal, 20 in the usual case.
+"""
+
+from __future__ import annotations
+
+from qanat.config.model_config import LINEAR_ATTENTION, ModelConfig
+from qanat.config.resolved import ResolvedConfig
+from qanat.core.cache_spec import DTYPE_BYTES, CacheSpec
+
+FP32_BYTES = 4
+LOGITS_CHUNK_BYTES = 32 * 2**20
+ATTENTION_SCRATCH_BYTES = 64 * 2**20
+
+MAX_SAMPLER_ELEMENTS = 2**20
+"""Logits that are filtered at a time."""
+
+SAMPLER_BYTES_PER_ELEMENT = 96
+
+
+def logits_chunk_rows(config: ResolvedConfig) -> int:
+    """Rows for which logits are computed at a time."""
+    limits = config.scheduler
+    fitting = LOGITS_CHUNK_BYTES // (FP32_BYTES * config.model.vocab_size)
+    return max(1, min(fitting, max(limits.max_num_batched_tokens, limits.max_num_seqs)))
+
+
+def workspace_bytes(config: ResolvedConfig, spec: CacheSpec) -> int:
+    """Bound on what a step allocates and frees again, in bytes; the formula is above."""
+    model, num_tokens = config.model, config.scheduler.max_num_batched_tokens
+    width = DTYPE_BYTES[config.dtype]
+    moments = [_logits_bytes(config), *_feed_forward_bytes(model, num_tokens, width)]
+    if model.num_full_attention_layers:
+        moments.append(_attention_bytes(model, num_tokens, width))
+    if model.num_linear_attention_layers:
+        moments.append(_delta_net_bytes(config, spec, num_tokens, width))
+    stream = num_tokens * model.hidden_size * (4 * width + 2 * FP32_BYTES)
+    return stream + max(moments)
+
+
+def _attention_bytes(model: ModelConfig, num_tokens: int, width: int) -> int:
+    query_heads, kv_heads = model.num_attention_heads, model.num_key_value_heads
+    per_token = model.head_dim * ((5 * query_heads + 4 * kv_heads) * width + 3 * query_heads * FP32_BYTES)
+    return num_tokens * per_token + ATTENTION_SCRATCH_BYTES
+
+
+def _delta_net_bytes(config: ResolvedConfig, spec: CacheSpec, num_tokens: int, width: int) -> int:
+    gdn = config.model.gdn
+    assert gdn is not None, f"a {LINEAR_ATTENTION} layer has sizes"
+    convolution = config.model.conv_dim * (4 * width + 3 * FP32_BYTES)
+    rule = gdn.num_value_heads * (6 * gdn.key_head_dim + 4 * gdn.value_head_dim) * FP32_BYTES
+    states = config.scheduler.max_num_seqs * spec.state_bytes // config.model.num_linear_attention_layers
+    return num_tokens * (convolution + rule) + states
+
+
+def _feed_forward_bytes(model: ModelConfig, num_tokens: int, width: int) -> list[int]:
+    inner = 4 * width + 3 * FP32_BYTES
+    moments = [num_tokens * model.intermediate_size * inner]
+    if model.moe is not None:
+        moe, hidden = model.moe, model.hidden_size
+        router = 4 * FP32_BYTES * moe.num_experts
+        outputs = moe.top_k * hidden * (width + FP32_BYTES)
+        one_expert = hidden * width + moe.expert_intermediate_size * inner
+        shared = moe.shared_expert_intermediate_size * inner
+        moments.append(num_tokens * (router + outputs + one_expert + shared))
+    return moments
+
+
+def _logits_bytes(config: ResolvedConfig) -> int:
+    vocab_size = config.model.vocab_size
+    chunk = 2 * logits_chunk_rows(config) * vocab_size * FP32_BYTES
+    return chunk + SAMPLER_BYTES_PER_ELEMENT * max(MAX_SAMPLER_ELEMENTS, vocab_size)
