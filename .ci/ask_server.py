@@ -1,6 +1,6 @@
 """Starts `qanat serve` on the demo model, asks it once over HTTP, stops it; exit code 0 if all of that worked.
 
-    ask_server.py QANAT     QANAT is the path of the console script
+ask_server.py QANAT     QANAT is the path of the console script
 """
 
 from __future__ import annotations

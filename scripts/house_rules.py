@@ -1,6 +1,6 @@
 """The rules of the house that neither ruff, mypy nor import-linter know; scripts/check runs them.
 
-    house_rules.py [FOLDER]     checks the checkout (or FOLDER), prints `path:line: what is wrong`, exit code 1 if any
+house_rules.py [FOLDER]     checks the checkout (or FOLDER), prints `path:line: what is wrong`, exit code 1 if any
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ def check_file(path: str, text: str) -> Iterator[Fault]:
     """All faults of one Python file of the package; `path` is relative to the checkout, with slashes."""
     lines = text.splitlines()
     if len(lines) > MAX_FILE_LINES:
-        yield Fault(path, len(lines), f"{len(lines)} lines; a file has at most {MAX_FILE_LINES}: split it by idea")
+        yield Fault(
+            path, len(lines), f"{len(lines)} lines; a file has at most {MAX_FILE_LINES}: split it by idea"
+        )
     for number, line in enumerate(lines, 1):
         if UNFINISHED.search(line):
             yield Fault(path, number, "unfinished work is an issue, not a comment")

@@ -1,6 +1,6 @@
 """Waits until the server that scripts/serve started is ready, then prints ways to ask it something.
 
-    how_to_ask.py SERVER_PROCESS_ID [arguments of `qanat serve`]
+how_to_ask.py SERVER_PROCESS_ID [arguments of `qanat serve`]
 """
 
 from __future__ import annotations

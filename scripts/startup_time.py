@@ -1,6 +1,6 @@
 """Checks what the command line costs to start: how long `qanat --help` takes, and that it loads no torch.
 
-    startup_time.py     uses the interpreter that runs it; exit code 1 and a line for each fault
+startup_time.py     uses the interpreter that runs it; exit code 1 and a line for each fault
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ def main() -> int:
         faults.append(f"qanat --help took {duration_s:.2f} s at best; at most {MAX_HELP_S} s")
     for package in TORCH_FREE:
         heavy = HEAVY_MODULES if package == "cli" else ("torch",)
-        faults.extend(f"importing qanat.{package} loads {name}" for name in loaded_by(package, ",".join(heavy)))
+        faults.extend(
+            f"importing qanat.{package} loads {name}" for name in loaded_by(package, ",".join(heavy))
+        )
     for fault in faults:
         print(fault)
     return 1 if faults else 0

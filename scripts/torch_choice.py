@@ -1,7 +1,7 @@
 """Which torch scripts/setup uses: one that is installed, or what pip would fetch.
 
-    torch_choice.py installed        prints the version of an importable torch >= 2.11, or nothing
-    torch_choice.py examine REPORT   reads `pip install --dry-run --report`; exit code 1 for a CUDA build
+torch_choice.py installed        prints the version of an importable torch >= 2.11, or nothing
+torch_choice.py examine REPORT   reads `pip install --dry-run --report`; exit code 1 for a CUDA build
 """
 
 from __future__ import annotations
@@ -47,7 +47,11 @@ def examine(report: Path) -> list[str]:
     torch_items = [item for item in items if item["metadata"]["name"].lower() in ("torch", "triton")]
     sizes = [download_bytes(item["download_info"]["url"]) for item in gpu_items + torch_items]
     known = [size for size in sizes if size is not None]
-    size = f"{sum(known) / 1e9:.1f} GB" if len(known) == len(sizes) else f"about {TYPICAL_CUDA_BYTES / 1e9:.0f} GB"
+    size = (
+        f"{sum(known) / 1e9:.1f} GB"
+        if len(known) == len(sizes)
+        else f"about {TYPICAL_CUDA_BYTES / 1e9:.0f} GB"
+    )
     return [
         f"error: pip's indexes offer a CUDA build of torch: {size} to fetch in {len(sizes)} files, "
         "and more than that on disk. Qanat runs on the CPU here. Two ways on:",

@@ -39,13 +39,17 @@ def imported(file: Path, *, at_top_only: bool = False) -> set[str]:
 
 
 def package_files(*packages: str) -> list[Path]:
-    folders = [ROOT / "src" / "qanat" / package for package in packages] if packages else [ROOT / "src" / "qanat"]
+    folders = (
+        [ROOT / "src" / "qanat" / package for package in packages] if packages else [ROOT / "src" / "qanat"]
+    )
     return [file for folder in folders for file in folder.rglob("*.py")]
 
 
 def test_every_import_is_declared() -> None:
     declared = names(PROJECT["dependencies"]) | names(EXTRAS["engine"]) | ON_USE
-    undeclared = {(str(file.relative_to(ROOT)), name) for file in package_files() for name in imported(file) - declared}
+    undeclared = {
+        (str(file.relative_to(ROOT)), name) for file in package_files() for name in imported(file) - declared
+    }
     assert undeclared == set()
 
 

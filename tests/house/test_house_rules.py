@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.house.checkout import ROOT, load_script
 
 house_rules = load_script("house_rules")
