@@ -11,16 +11,14 @@ import os
 import signal
 import sys
 import threading
-import time
 from pathlib import Path
 
 import msgspec
 import zmq
 
-from qanat.cache.manager import HybridCacheManager
-from qanat.cache.spec import cache_spec
 from qanat.config.resolved import ResolvedConfig
 from qanat.core.errors import QanatError
+from qanat.engine.assembly import build_core
 from qanat.engine.core import EngineCore
 from qanat.engine.messages import (
     FROM_CORE_SOCKET,
@@ -35,24 +33,9 @@ from qanat.engine.messages import (
     StepDone,
     ToCore,
 )
-from qanat.executor.uniproc import UniprocExecutor
-from qanat.scheduler.scheduler import Scheduler
 
 IDLE_POLL_MS = 1000
 LINGER_MS = 1000
-
-
-def build_core(config: ResolvedConfig) -> tuple[EngineCore, UniprocExecutor]:
-    """Loads the model, sizes and allocates the cache, and puts the loop together.
-
-    Raises:
-        QanatError: with a message that says what to change.
-    """
-    executor = UniprocExecutor(config)
-    plan = executor.memory_plan
-    spec = cache_spec(config.model, block_size=config.cache.block_size, kv_dtype=config.cache.kv_cache_dtype)
-    cache = HybridCacheManager(spec, plan.num_blocks, plan.num_states)
-    return EngineCore(Scheduler(config.scheduler, cache, time.monotonic), executor), executor
 
 
 class CoreProcess:
