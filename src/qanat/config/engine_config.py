@@ -16,7 +16,8 @@ from qanat.config.options import Option, option, options_of
 from qanat.config.values import Kind
 from qanat.core.decision import Decision
 
-DTYPES = ("auto", "bfloat16", "float16", "float32")
+DTYPES = ("auto", "bfloat16", "float16", "half", "float32", "float")
+"""Spellings of the number types, vLLM's short ones included."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +27,8 @@ class ModelOptions:
     model: str | None = option(
         Kind.TEXT,
         None,
-        "Folder with config.json and *.safetensors, or the id of a model on a hub (needs huggingface-hub, or modelscope "
-        "with VLLM_USE_MODELSCOPE=True). Default: the demo model, if the package qanat-demo is installed.",
+        "Folder with config.json and *.safetensors, or the id of a model on a hub (needs huggingface-hub, or "
+        "modelscope with VLLM_USE_MODELSCOPE=True). Default: the demo model, if qanat-demo is installed.",
         aliases=("-m",),
     )
     revision: str | None = option(
@@ -42,7 +43,7 @@ class ModelOptions:
     quantization: str | None = option(
         Kind.TEXT,
         None,
-        "Quantisation of the checkpoint. It is recognised without this flag, which is accepted for vLLM's command lines.",
+        "Quantisation of the checkpoint. It is recognised without this flag, which vLLM's command lines bring.",
         aliases=("-q",),
     )
     load_format: str = option(
@@ -53,8 +54,8 @@ class ModelOptions:
     max_model_len: int | None = option(
         Kind.LENGTH,
         None,
-        "Longest prompt and output together, in tokens: 8192, 8k (8000), 8K (8192) or auto. Default (auto): the model's "
-        "window, or what fits the memory.",
+        "Longest prompt and output together, in tokens: 8192, 8k (8000), 8K (8192) or auto. Default (auto): the "
+        "model's window, or what fits the memory.",
         minimum=1,
     )
     seed: int | None = option(
@@ -184,7 +185,10 @@ class ExecutionOptions:
         Kind.SWITCH, False, "No graph capture and replay; this version always runs so."
     )
     compilation_config: Mapping[str, Any] | None = option(
-        Kind.JSON, None, "Graph capture, as JSON; checked, not yet used in this version.", aliases=("-cc",)
+        Kind.JSON,
+        None,
+        "Graph capture, as JSON; checked, not yet used in this version.",
+        aliases=("-O", "-cc"),
     )
     speculative_config: Mapping[str, Any] | None = option(
         Kind.JSON,

@@ -72,6 +72,7 @@ class ResolvedConfig:
         max_logprobs: most alternatives per position that a request may ask for.
         step_timeout_s: /health fails when work is pending and no step ended for so long.
         init_timeout_s: the engine process must be ready within this.
+        open_limits: of "max_model_len" and "max_num_seqs", those that nobody set; the memory plan may lower them.
     """
 
     model_path: str
@@ -88,3 +89,4 @@ class ResolvedConfig:
     max_logprobs: int = 20
     step_timeout_s: float = 120.0
     init_timeout_s: float = 600.0
+    open_limits: tuple[str, ...] = ()

@@ -126,9 +126,10 @@ def read_scaled(text: str, where: str, units: Mapping[str, int], expected: str) 
     match = _SCALED.fullmatch(text.strip())
     if match and match[2] in units:
         digits, _, fraction = match[1].partition(".")
-        scaled, rest = divmod(int(digits + fraction) * units[match[2]], 10 ** len(fraction))
-        if rest == 0:
-            return scaled
+        scaled = int(digits + fraction) * units[match[2]]
+        divisor: int = 10 ** len(fraction)
+        if scaled % divisor == 0:
+            return scaled // divisor
     raise ConfigError(f"{where}: {text!r} is not {expected}.", param=where)
 
 

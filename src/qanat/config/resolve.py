@@ -1,0 +1,111 @@
+"""Wishes in, one frozen tree out, and a decision for everything that was derived or came out otherwise."""
+
+from __future__ import annotations
+
+from qanat.config.engine_config import EngineConfig
+from qanat.config.env import Environment
+from qanat.config.limits import cache_limits, dtype_name, scheduler_limits
+from qanat.config.machine import MachineInfo
+from qanat.config.model_config import ModelConfig
+from qanat.config.model_source import DEMO_NAME
+from qanat.config.resolved import ResolvedConfig
+from qanat.config.unbuilt import check_refused, decide_unbuilt
+from qanat.config.values import Kind, read_text
+from qanat.core.decision import Decision
+from qanat.core.errors import CheckpointError
+
+DEFAULT_INIT_TIMEOUT_S = 600.0
+DEFAULT_STEP_TIMEOUT_S = 120.0
+
+
+def resolve(
+    wishes: EngineConfig,
+    model: ModelConfig,
+    machine: MachineInfo,
+    environment: Environment,
+    *,
+    model_path: str,
+    quantization: str = "",
+) -> tuple[ResolvedConfig, list[Decision]]:
+    """Settles every setting. What depends on the size of the weights is settled by `qanat.executor.planning`.
+
+    Args:
+        wishes: what was asked for, already filled from variables (`qanat.config.honour`).
+        model: the checkpoint's shape.
+        machine: what this machine can give.
+        environment: variables of vLLM.
+        model_path: the checkpoint's folder.
+        quantization: how the checkpoint is quantised, "" if it is not.
+
+    Raises:
+        ConfigError: wishes that cannot be fulfilled, with what to change.
+        CheckpointError: the checkpoint is quantised.
+    """
+    said = [*wishes.notes, *environment.decisions]
+    check_refused(wishes)
+    said += decide_unbuilt(wishes)
+    dtype = _dtype(wishes, model, said)
+    _check_quantization(wishes, dtype, quantization, said)
+    limits, open_limits = scheduler_limits(wishes, model, environment, said)
+    config = ResolvedConfig(
+        model_path=model_path,
+        served_model_names=wishes.served_model_name or (wishes.model or DEMO_NAME,),
+        model=model,
+        dtype=dtype,
+        scheduler=limits,
+        cache=cache_limits(wishes, dtype, said),
+        load_format=wishes.load_format,
+        seed=wishes.seed,
+        num_threads=_num_threads(wishes, machine, environment, said),
+        is_nan_check_enabled=wishes.enable_nan_check,
+        max_logprobs=wishes.max_logprobs,
+        step_timeout_s=float(wishes.step_timeout_s or DEFAULT_STEP_TIMEOUT_S),
+        init_timeout_s=float(wishes.init_timeout_s or DEFAULT_INIT_TIMEOUT_S),
+        open_limits=open_limits,
+    )
+    return config, said
+
+
+def _dtype(wishes: EngineConfig, model: ModelConfig, said: list[Decision]) -> str:
+    wanted = dtype_name(wishes.dtype)
+    if wanted != "auto":
+        return wanted
+    said.append(Decision("--dtype", None, model.dtype, "the checkpoint's"))
+    return model.dtype
+
+
+def _check_quantization(wishes: EngineConfig, dtype: str, quantization: str, said: list[Decision]) -> None:
+    if wishes.load_format == "dummy":
+        if quantization or wishes.quantization:
+            why = "random weights are not quantised in this version"
+            said.append(Decision("--quantization", wishes.quantization or quantization, dtype, why))
+    elif quantization:
+        raise CheckpointError(
+            f"The checkpoint is quantised ({quantization}), which is not yet in this version. Serve the model's "
+            "bfloat16 checkpoint, or try the shape with --load-format dummy.",
+            param="--model",
+        )
+    elif wishes.quantization:
+        why = "the checkpoint is not quantised"
+        said.append(Decision("--quantization", wishes.quantization, dtype, why))
+
+
+def _num_threads(
+    wishes: EngineConfig, machine: MachineInfo, environment: Environment, said: list[Decision]
+) -> int:
+    """What was wished, else all cores; never more than the process has."""
+    cores, wanted = machine.num_cores, wishes.num_threads
+    if wanted is not None:
+        if wanted > cores:
+            why = f"this process may use {cores} cores; more threads would wait for each other"
+            said.append(Decision("--num-threads", wanted, cores, why))
+        return min(wanted, cores)
+    reserved = environment.honoured.get("VLLM_CPU_NUM_OF_RESERVED_CPU", "0")
+    kept = read_text(Kind.COUNT, [reserved], "VLLM_CPU_NUM_OF_RESERVED_CPU")
+    assert isinstance(kept, int)
+    got = max(1, cores - kept)
+    why = "the cores that this process may use"
+    if kept > 0:
+        why = f"VLLM_CPU_NUM_OF_RESERVED_CPU keeps {kept} of {cores} cores free"
+    said.append(Decision("--num-threads", None, got, why))
+    return got

@@ -1,0 +1,103 @@
+"""Wishes for what this version does not do: each is refused, or named once with what happens instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from qanat.config.engine_config import EngineConfig
+from qanat.config.known_flags import check_json_keys, known_flags
+from qanat.core.decision import Decision
+from qanat.core.errors import ConfigError
+
+LATER = "not yet in this version"
+
+_PARALLEL_SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+
+_JSON_FLAGS: Mapping[str, tuple[str, str]] = {
+    "compilation_config": ("no graphs", f"{LATER}: every step runs eagerly"),
+    "speculative_config": ("no speculation", f"{LATER}: every token is computed by the model itself"),
+    "additional_config": ("no effect", "these are options of vLLM-Ascend; this version computes on the CPU"),
+    "profiler_config": ("no profiler", LATER),
+}
+"""What happens instead, and why, for flags with JSON values."""
+
+LOAD_FORMATS_OF_VLLM = (
+    "bitsandbytes",
+    "fastsafetensors",
+    "gguf",
+    "hf",
+    "instanttensor",
+    "mistral",
+    "modelexpress",
+    "npcache",
+    "pt",
+    "runai_streamer",
+    "runai_streamer_sharded",
+    "sharded_state",
+    "tensorizer",
+)
+
+
+def decide_unbuilt(wishes: EngineConfig) -> Iterator[Decision]:
+    """Decisions on everything that was wished and is not done.
+
+    Raises:
+        ConfigError: a wish that cannot be left aside, with the reason.
+    """
+    yield from _parallelism(wishes)
+    yield from _switches(wishes)
+    for name, (outcome, why) in _JSON_FLAGS.items():
+        value = getattr(wishes, name)
+        if value is not None:
+            flag = name.replace("_", "-")
+            yield Decision(f"--{flag}", value, outcome, why)
+            yield from check_json_keys(flag, value)
+    for name, value in wishes.foreign_flags.items():
+        decision = known_flags()[name].decide(value)
+        if decision is not None:
+            yield decision
+        if isinstance(value, Mapping):
+            yield from check_json_keys(name, value)
+
+
+def check_refused(wishes: EngineConfig) -> None:
+    """Refuses what cannot be left aside; asked before a model is looked for.
+
+    Raises:
+        ConfigError: with the flag and the reason.
+    """
+    for name, value in wishes.foreign_flags.items():
+        known_flags()[name].decide(value)
+    load_format = wishes.load_format
+    if load_format in ("auto", "safetensors", "dummy"):
+        return
+    known = "is not offered" if load_format in LOAD_FORMATS_OF_VLLM else "is unknown"
+    raise ConfigError(
+        f"--load-format {load_format} {known}: weights are read from safetensors files (auto, safetensors) or "
+        "made at random (dummy); nothing is unpickled.",
+        param="--load-format",
+    )
+
+
+def _parallelism(wishes: EngineConfig) -> Iterator[Decision]:
+    for name in _PARALLEL_SIZES:
+        size = getattr(wishes, name)
+        if size > 1:
+            flag = "--" + name.replace("_", "-")
+            yield Decision(flag, size, 1, f"{LATER}: one worker computes the whole model")
+    if wishes.enable_expert_parallel:
+        why = f"{LATER}: one worker holds all experts"
+        yield Decision("--enable-expert-parallel", True, False, why)
+
+
+def _switches(wishes: EngineConfig) -> Iterator[Decision]:
+    if wishes.enable_prefix_caching:
+        yield Decision("--enable-prefix-caching", True, False, f"{LATER}: every prompt is computed in full")
+    if wishes.async_scheduling:
+        why = f"{LATER}: a step is scheduled when the one before has ended"
+        yield Decision("--async-scheduling", True, False, why)
+    if wishes.enforce_eager:
+        yield Decision("--enforce-eager", True, True, "this version always runs so, without graphs")
+    if wishes.trust_remote_code:
+        why = "no code from a checkpoint is ever run, and none of the supported models needs any"
+        yield Decision("--trust-remote-code", True, "no effect", why)
