@@ -1,0 +1,56 @@
+"""From a model's shape to the regions of its cache."""
+
+from __future__ import annotations
+
+from qanat.config.model_config import ModelConfig
+from qanat.core.cache_spec import CacheRegion, CacheSpec
+
+KV_BLOCKS = "kv_blocks"
+CONV_STATE = "conv_state"
+RECURRENT_STATE = "recurrent_state"
+
+
+def cache_spec(model: ModelConfig, *, block_size: int, kv_dtype: str) -> CacheSpec:
+    """Names and sizes of everything that is cached for a model.
+
+    Per full-attention layer one block holds keys and values, [2, block_size, KV heads, head_dim], split by head
+    under tensor parallelism. Per linear-attention layer one state holds the last inputs of the convolution,
+    [kernel - 1, conv_dim], and the recurrent state, [value heads, key dim, value dim]; the latter is always float32,
+    because it accumulates over the whole sequence.
+
+    Args:
+        model: the model's shape.
+        block_size: tokens in one KV block.
+        kv_dtype: storage type's name of the KV blocks and of the conv state.
+    """
+    regions = [
+        CacheRegion(
+            name=KV_BLOCKS,
+            unit="block",
+            num_layers=model.num_full_attention_layers,
+            unit_shape=(2, block_size, model.num_key_value_heads, model.head_dim),
+            dtype=kv_dtype,
+            shard_axis=2,
+        )
+    ]
+    if model.gdn is not None:
+        gdn = model.gdn
+        regions += [
+            CacheRegion(
+                name=CONV_STATE,
+                unit="state",
+                num_layers=model.num_linear_attention_layers,
+                unit_shape=(gdn.conv_kernel_dim - 1, gdn.conv_dim),
+                dtype=kv_dtype,
+                shard_axis=1,
+            ),
+            CacheRegion(
+                name=RECURRENT_STATE,
+                unit="state",
+                num_layers=model.num_linear_attention_layers,
+                unit_shape=(gdn.num_value_heads, gdn.key_head_dim, gdn.value_head_dim),
+                dtype="float32",
+                shard_axis=0,
+            ),
+        ]
+    return CacheSpec(block_size=block_size, regions=tuple(regions))

@@ -1,0 +1,221 @@
+"""One step's work: decodes first, then prompts that are under way, then admissions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from qanat.cache.manager import HybridCacheManager
+from qanat.config.resolved import SchedulerLimits
+from qanat.core.batch import NewRow, ScheduledRow
+from qanat.core.request import RequestStatus
+from qanat.scheduler.live_request import LiveRequest, RunningRequest
+from qanat.scheduler.prefill_pace import PrefillPace
+from qanat.scheduler.running_set import RunningSet
+from qanat.scheduler.waiting_queue import WaitingQueue
+
+CHUNK_GRID = 64
+"""Prefill chunks end at absolute multiples of this: there, and only there, recurrent states may be checkpointed."""
+
+
+@dataclass(slots=True)
+class StepPlan:
+    """One step while it is put together, and while its results are awaited.
+
+    Attributes:
+        budget: tokens that the step may still take.
+        prefill_budget: of those, how many may be prefill.
+        rows: the work, decodes before chunks.
+        new_rows: requests that enter.
+        decodes: requests of the leading `rows`, one token each.
+        chunks: requests of the remaining `rows`; True if the chunk reaches the end of the known tokens, so that the
+            row yields output.
+        has_preempted: a request had to go to make room.
+    """
+
+    budget: int
+    prefill_budget: int = 0
+    rows: list[ScheduledRow] = field(default_factory=list)
+    new_rows: list[NewRow] = field(default_factory=list)
+    decodes: list[RunningRequest] = field(default_factory=list)
+    chunks: list[tuple[RunningRequest, bool]] = field(default_factory=list)
+    has_preempted: bool = False
+
+
+class StepPlanner:
+    """Fills one step after the other from the running requests and the queue.
+
+    Order of service is the order of rank, and a request only ever makes later-ranked ones give way. So the first in
+    rank always moves on, whatever else happens, and every request ends.
+    """
+
+    def __init__(
+        self,
+        limits: SchedulerLimits,
+        cache: HybridCacheManager,
+        running: RunningSet,
+        waiting: WaitingQueue,
+        pace: PrefillPace,
+    ) -> None:
+        self._limits = limits
+        self._cache = cache
+        self._running = running
+        self._waiting = waiting
+        self._pace = pace
+        self.num_preemptions = 0
+
+    def plan(self, now_s: float) -> StepPlan:
+        """The next step; without rows if there is nothing to compute."""
+        step = StepPlan(budget=self._limits.max_num_batched_tokens)
+        self._plan_decodes(step)
+        step.prefill_budget = self._prefill_budget(step.budget)
+        if self._running.prefilling:
+            self._plan_chunks(step)
+        # What a preemption has freed is for the requests that run, not for the next one in the queue.
+        if not step.has_preempted:
+            self._plan_admissions(step, now_s)
+        return step
+
+    def preempt(self, running: RunningRequest) -> None:
+        """Takes a request out of the batch with its blocks and its state; it will recompute prompt and output."""
+        live, request = running.live, running.request
+        self._running.leave(running)
+        request.num_computed_tokens = 0
+        request.num_cached_tokens = 0
+        request.num_preemptions += 1
+        request.status = RequestStatus.PREEMPTED
+        self.num_preemptions += 1
+        self._waiting.push(live, is_preempted=True)
+
+    def _plan_decodes(self, step: StepPlan) -> None:
+        """One token for each request whose newest token is not computed yet. The hottest loop of the scheduler."""
+        budget = step.budget
+        add_row, add_decode = step.rows.append, step.decodes.append
+        # Preemption removes requests behind the present one only, so the iteration stays valid.
+        for running in self._running.decoding:
+            if not running.num_uncomputed:
+                continue  # in flight: its next token is not known
+            if not budget:
+                break
+            if running.num_spare > 0:
+                add_row(running.decode_row)
+            else:
+                new_ids = self._reserve(running, step)
+                if new_ids is None:
+                    continue
+                add_row(ScheduledRow(running.row, 1, new_ids))
+            running.num_uncomputed = 0
+            running.num_spare -= 1
+            running.request.num_computed_tokens += 1
+            add_decode(running)
+            budget -= 1
+        step.budget = budget
+
+    def _reserve(self, running: RunningRequest, step: StepPlan) -> list[int] | None:
+        """Room for one more token, at the cost of later-ranked requests if need be.
+
+        None if all that is left belongs to earlier-ranked ones: the request then keeps what it has and waits for
+        them. That is cheaper than recomputing it, and an earlier-ranked request may still take its blocks.
+        """
+        while (new_ids := self._running.extend(running)) is None:
+            victim = self._running.last_after(running.rank)
+            if victim is None:
+                return None
+            self.preempt(victim)
+            step.has_preempted = True
+        return new_ids
+
+    def _prefill_budget(self, budget: int) -> int:
+        """Prefill tokens of this step: what is left, bounded by the time that decodes may be held up."""
+        if not self._running.decoding:
+            return budget
+        max_tokens = self._pace.max_tokens(self._limits.max_decode_stall_s)
+        return budget if max_tokens is None else min(budget, max_tokens)
+
+    def _plan_chunks(self, step: StepPlan) -> None:
+        """The next chunk of each prompt under way; their blocks were reserved at admission."""
+        for running in list(self._running.prefilling):
+            num_tokens = self._chunk(running.num_uncomputed, running.request.num_computed_tokens, step)
+            if not num_tokens:
+                return
+            self._take_chunk(running, num_tokens, step)
+
+    def _plan_admissions(self, step: StepPlan, now_s: float) -> None:
+        """Requests from the queue, in order, until one does not fit."""
+        while step.prefill_budget > 0 and self._running.has_free_row:
+            live = self._waiting.peek()
+            if live is None or not self._admit(live, step):
+                return
+            if live.first_scheduled_s is None:
+                live.first_scheduled_s = now_s
+
+    def _admit(self, live: LiveRequest, step: StepPlan) -> bool:
+        """Admits a request if it surely fits (S4).
+
+        Its known tokens must fit into free blocks, and afterwards there must be one free block for each running
+        request, itself included, that may yet need one. A request takes at least `block_size` steps from one new
+        block to the next, so that nothing is preempted for so many steps after an admission.
+        """
+        request = live.request
+        hit = self._cache.lookup(request)
+        num_tokens = request.num_tokens
+        num_scheduled = self._chunk(num_tokens - hit.num_tokens, hit.num_tokens, step)
+        if not num_scheduled:
+            return False
+        num_blocks = self._cache.spec.num_blocks_for(num_tokens)
+        is_growing = live.max_computed_tokens > num_blocks * self._cache.block_size
+        if num_blocks + self._running.num_growing + is_growing > self._cache.num_free_blocks:
+            return False
+        allocation = self._cache.admit(request, hit, num_tokens)
+        if allocation is None:
+            return False
+        self._waiting.pop()
+        request.num_computed_tokens = request.num_cached_tokens = hit.num_tokens
+        request.status = RequestStatus.RUNNING
+        running = self._running.enter(live, allocation)
+        step.new_rows.append(
+            NewRow(
+                row=running.row,
+                request_id=request.request_id,
+                token_ids=request.prompt_token_ids + request.output_token_ids,
+                num_prompt_tokens=request.num_prompt_tokens,
+                num_computed_tokens=request.num_computed_tokens,
+                sampling=request.sampling,
+                seed=request.seed,
+                choice_index=request.choice_index,
+                stop_token_ids=request.stop_token_ids,
+                block_ids=allocation.block_ids,
+                state_id=allocation.state_id,
+            )
+        )
+        self._take_chunk(running, num_scheduled, step)
+        return True
+
+    def _take_chunk(self, running: RunningRequest, num_tokens: int, step: StepPlan) -> None:
+        step.budget -= num_tokens
+        step.prefill_budget -= num_tokens
+        step.rows.append(ScheduledRow(running.row, num_tokens, []))
+        running.take_scheduled(num_tokens)
+        is_last = running.num_uncomputed == 0
+        step.chunks.append((running, is_last))
+        if is_last:
+            self._running.start_decoding(running)
+
+    def _chunk(self, num_wanted: int, start: int, step: StepPlan) -> int:
+        """How many of `num_wanted` tokens from position `start` on this step computes; 0 for none.
+
+        A chunk that is not the last ends on the grid. It ends off the grid only where it must: if a request may not
+        have more in one step anyway, or if the step would otherwise compute no prefill at all.
+        """
+        limits = self._limits
+        if not limits.is_chunked_prefill_enabled and num_wanted <= limits.max_num_batched_tokens:
+            # Whole or not at all; the first one of a step may exceed the time bound, as it cannot be cut.
+            is_allowed = num_wanted <= step.prefill_budget or not step.chunks
+            return num_wanted if is_allowed and num_wanted <= step.budget else 0
+        own_limit = limits.long_prefill_token_threshold or num_wanted
+        num_tokens = min(num_wanted, own_limit, step.prefill_budget)
+        if num_tokens <= 0 or num_tokens == num_wanted:
+            return max(num_tokens, 0)
+        num_on_grid = (start + num_tokens) // CHUNK_GRID * CHUNK_GRID - start
+        if num_on_grid > 0:
+            return num_on_grid
+        return num_tokens if num_tokens == own_limit or not step.chunks else 0

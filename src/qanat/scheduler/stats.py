@@ -1,0 +1,33 @@
+"""The scheduler's figures, sent with every step's outputs."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class SchedulerStats(msgspec.Struct, frozen=True):
+    """Gauges at this moment, and counters since the start.
+
+    Attributes:
+        num_running: requests in the batch.
+        num_waiting: requests in the queue, preempted ones included.
+        num_waiting_tokens: known tokens of the waiting requests.
+        num_preemptions: counter.
+        num_free_blocks, num_usable_blocks: KV blocks.
+        num_free_states, num_usable_states: recurrent states; 0 for models without.
+        cache_usage: share of the KV blocks that is owned, in [0, 1].
+        state_usage: share of the states that is owned, in [0, 1].
+        prefill_s_per_token: estimate behind the bound on decode stalls, in seconds; 0 while nothing is known.
+    """
+
+    num_running: int = 0
+    num_waiting: int = 0
+    num_waiting_tokens: int = 0
+    num_preemptions: int = 0
+    num_free_blocks: int = 0
+    num_usable_blocks: int = 0
+    num_free_states: int = 0
+    num_usable_states: int = 0
+    cache_usage: float = 0.0
+    state_usage: float = 0.0
+    prefill_s_per_token: float = 0.0
