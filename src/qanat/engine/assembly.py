@@ -8,19 +8,27 @@ from qanat.cache.manager import HybridCacheManager
 from qanat.cache.spec import cache_spec
 from qanat.config.resolved import ResolvedConfig
 from qanat.engine.core import EngineCore
+from qanat.engine.messages import Ready
+from qanat.executor.planning import plan_start
 from qanat.executor.uniproc import UniprocExecutor
+from qanat.platforms.cpu import CpuPlatform
 from qanat.scheduler.scheduler import Scheduler
 
 
-def build_core(config: ResolvedConfig) -> tuple[EngineCore, UniprocExecutor]:
-    """Loads the model, sizes and allocates the cache, and returns the loop with its executor.
+def build_core(config: ResolvedConfig) -> tuple[EngineCore, Ready]:
+    """Fits open limits to the memory, loads the model, allocates the cache.
+
+    Returns:
+        The loop, and what there is to report of the start.
 
     Raises:
         CheckpointError: the model folder cannot be served.
         CapacityError: weights or cache do not fit.
     """
-    executor = UniprocExecutor(config)
-    plan = executor.memory_plan
+    start = plan_start(config, available_bytes=CpuPlatform().memory().available_bytes)
+    config = start.config
+    executor = UniprocExecutor(config, start.memory)
     spec = cache_spec(config.model, block_size=config.cache.block_size, kv_dtype=config.cache.kv_cache_dtype)
-    cache = HybridCacheManager(spec, plan.num_blocks, plan.num_states)
-    return EngineCore(Scheduler(config.scheduler, cache, time.monotonic), executor), executor
+    cache = HybridCacheManager(spec, start.memory.num_blocks, start.memory.num_states)
+    core = EngineCore(Scheduler(config.scheduler, cache, time.monotonic), executor)
+    return core, Ready(config, start.memory, list(start.decisions), executor.op_table())

@@ -66,19 +66,18 @@ class AsyncEngine:
 
     def __init__(
         self,
-        config: ResolvedConfig,
         tokenizer: Tokenizer,
         client: ProcessClient,
         ready: Ready,
         decisions: Sequence[Decision] = (),
     ) -> None:
-        self.config = config
+        self.config = ready.config
         self.tokenizer = tokenizer
         self.decisions = [*decisions, *ready.decisions]
         self.memory_plan = ready.memory_plan
         self.op_table = ready.op_table
         self._client = client
-        self._admission = Admission(config, tokenizer, self.memory_plan.max_cached_tokens)
+        self._admission = Admission(self.config, tokenizer, self.memory_plan.max_cached_tokens)
         self._metrics = EngineMetrics()
         self._streams: dict[str, _Stream] = {}
         self._death: QanatError | None = None
@@ -105,7 +104,7 @@ class AsyncEngine:
         except BaseException:
             await client.stop()
             raise
-        return cls(config, tokenizer, client, ready, decisions)
+        return cls(tokenizer, client, ready, decisions)
 
     async def generate(
         self,

@@ -27,7 +27,6 @@ from qanat.engine.messages import (
     AbortRequest,
     AddRequest,
     FromCore,
-    Ready,
     Shutdown,
     StartFailed,
     StepDone,
@@ -103,12 +102,12 @@ def main(folder: Path) -> int:
     exit_with_parent()
     process = CoreProcess(folder)
     try:
-        core, executor = build_core(config)
+        core, ready = build_core(config)
     except QanatError as error:
         process.send(StartFailed(error.code, error.message))
         process.close()
         return 1
-    process.send(Ready(executor.memory_plan, [], executor.op_table()))
+    process.send(ready)
     process.run(core)
     process.close()
     return 0

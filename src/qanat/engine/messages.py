@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from qanat.config.resolved import ResolvedConfig
 from qanat.core.decision import Decision
 from qanat.core.memory_plan import MemoryPlan
 from qanat.core.outputs import RequestOutput
@@ -38,11 +39,13 @@ class Ready(msgspec.Struct, tag=True, frozen=True):
     """Core to front end: the model is loaded and requests are served.
 
     Attributes:
+        config: with limits that nobody set fitted to the memory.
         memory_plan: what was allocated.
-        decisions: made while loading.
+        decisions: on the limits that were lowered.
         op_table: provider of each kernel, one line per op.
     """
 
+    config: ResolvedConfig
     memory_plan: MemoryPlan
     decisions: list[Decision]
     op_table: list[str]

@@ -1,0 +1,87 @@
+"""The engine in the calling thread, for offline work: no processes, no sockets, the same loop."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+from qanat.config.resolved import ResolvedConfig
+from qanat.core.decision import Decision
+from qanat.core.events import GenerationEvent
+from qanat.core.sampling_params import SamplingParams
+from qanat.engine.admission import Admission
+from qanat.engine.assembly import build_core
+from qanat.engine.async_engine import load_tokenizer
+from qanat.engine.output_processor import OutputProcessor
+
+
+class SyncEngine:
+    """Queues prompts and runs the loop until all are done. Not thread-safe.
+
+    Raises:
+        CheckpointError: the model folder cannot be served.
+        CapacityError: weights or cache do not fit.
+    """
+
+    def __init__(self, config: ResolvedConfig, decisions: Sequence[Decision] = ()) -> None:
+        self.tokenizer = load_tokenizer(config)
+        config = dataclasses.replace(
+            config, num_valid_token_ids=min(self.tokenizer.vocab_size, config.model.vocab_size)
+        )
+        self._core, ready = build_core(config)
+        self.config = ready.config
+        self.decisions = [*decisions, *ready.decisions]
+        self.memory_plan = ready.memory_plan
+        self._admission = Admission(self.config, self.tokenizer, self.memory_plan.max_cached_tokens)
+        self._processors: dict[str, OutputProcessor] = {}
+        self._owners: dict[str, str] = {}
+
+    def add(
+        self,
+        request_id: str,
+        prompt_token_ids: list[int],
+        sampling: SamplingParams,
+        *,
+        priority: int = 0,
+    ) -> None:
+        """Queues a prompt.
+
+        Raises:
+            InvalidRequestError, ContextLengthError: it cannot be served; nothing is queued.
+        """
+        requests = self._admission.requests(
+            prompt_token_ids, sampling, request_id=request_id, priority=priority
+        )
+        for request in requests:
+            self._processors[request.request_id] = OutputProcessor(self.tokenizer, request)
+            self._owners[request.request_id] = request_id
+            self._core.add(request)
+
+    def run(self) -> Iterator[tuple[str, GenerationEvent]]:
+        """Steps until every queued prompt is done; yields each event with the id given to `add`."""
+        while self._core.has_work:
+            for output in self._core.step():
+                processor = self._processors.get(output.request_id)
+                if processor is None:
+                    continue
+                step = processor.process(output)
+                owner = self._owners[output.request_id]
+                if step.must_abort:
+                    self._core.abort(output.request_id)
+                if step.event.finish_reason is not None:
+                    del self._processors[output.request_id], self._owners[output.request_id]
+                yield owner, step.event
+
+    def abort_all(self) -> None:
+        """Ends everything that is queued or running."""
+        for request_id in list(self._processors):
+            self._core.abort(request_id)
+        self._processors.clear()
+        self._owners.clear()
+        while self._core.has_work:
+            self._core.step()
+
+    def shutdown(self) -> None:
+        """Releases model and cache."""
+        self.abort_all()
+        self._core.shutdown()

@@ -1,0 +1,178 @@
+"""Offline generation in one process: `LLM(model).generate(prompts, SamplingParams(...))`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.progress import Progress
+
+from qanat.config.prepare import prepare
+from qanat.config.wishes import from_keywords
+from qanat.core.errors import InvalidRequestError
+from qanat.core.sampling_params import SamplingParams
+from qanat.engine.sync_engine import SyncEngine
+from qanat.entrypoints.results import Completion, Generation
+from qanat.server.encoding import PromptEncoder
+from qanat.server.messages import Message, check_tools, normalise_messages
+from qanat.server.renderer import ChatRenderer, load_template
+
+Prompt = str | Sequence[int]
+Conversation = Sequence[Mapping[str, Any]]
+
+
+class LLM:
+    """A loaded model. Use as a context manager, or call `shutdown` to give the memory back early.
+
+    Args:
+        model: folder of a checkpoint; None takes the demo model.
+        **options: any flag of `qanat serve` by its name with underscores, e.g. max_model_len=4096.
+
+    Attributes:
+        config: the resolved configuration.
+        decisions: every setting that was derived or overridden, with the reason.
+        memory_plan: what was allocated.
+
+    Raises:
+        ConfigError: an unknown or impossible option.
+        CheckpointError: the model cannot be served.
+        CapacityError: it does not fit the memory.
+    """
+
+    def __init__(self, model: str | None = None, **options: Any) -> None:
+        prepared = prepare(from_keywords({"model": model, **options}))
+        self._engine = SyncEngine(prepared.config, prepared.decisions)
+        self.config = self._engine.config
+        self.decisions = self._engine.decisions
+        self.memory_plan = self._engine.memory_plan
+        self._encoder = PromptEncoder(self._engine.tokenizer, self.config.scheduler.max_model_len)
+        wishes = prepared.wishes
+        template = load_template(
+            wishes.chat_template, self._engine.tokenizer, self.config.model.model_family
+        )
+        self._renderer = ChatRenderer(
+            template, self._engine.tokenizer, self._encoder, wishes.default_chat_template_kwargs
+        )
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        use_progress_bar: bool = False,
+    ) -> list[Generation]:
+        """Completes each prompt.
+
+        Args:
+            prompts: a text, token ids, or a list of either.
+            sampling_params: one for all prompts or one each; default SamplingParams().
+            use_progress_bar: show finished prompts on the terminal.
+
+        Raises:
+            InvalidRequestError, ContextLengthError: a prompt or setting cannot be served; nothing is generated.
+        """
+        prompt_list = _as_prompts(prompts)
+        texts = [prompt if isinstance(prompt, str) else None for prompt in prompt_list]
+        token_ids = [
+            self._encoder.encode(prompt) if isinstance(prompt, str) else list(prompt) for prompt in prompt_list
+        ]
+        return self._run(token_ids, texts, _for_each(sampling_params, len(prompt_list)), use_progress_bar)
+
+    def chat(
+        self,
+        messages: Conversation | Sequence[Conversation],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        use_progress_bar: bool = False,
+    ) -> list[Generation]:
+        """Replies to each conversation.
+
+        Args:
+            messages: one conversation or a list of them, in OpenAI's form.
+            sampling_params: as for `generate`.
+            tools: definitions to render for every conversation.
+            chat_template_kwargs: template variables, e.g. {"enable_thinking": False}.
+            use_progress_bar: as for `generate`.
+
+        Raises:
+            InvalidRequestError, ContextLengthError: a conversation cannot be served; nothing is generated.
+        """
+        rendered_tools = check_tools(tools, None)
+        token_ids = [
+            self._renderer.render_now(conversation, rendered_tools, chat_template_kwargs).token_ids
+            for conversation in _as_conversations(messages)
+        ]
+        params = _for_each(sampling_params, len(token_ids))
+        return self._run(token_ids, [None] * len(token_ids), params, use_progress_bar)
+
+    def shutdown(self) -> None:
+        """Gives model and cache back."""
+        self._engine.shutdown()
+        self._encoder.close()
+
+    def __enter__(self) -> LLM:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+
+    def _run(
+        self,
+        token_ids: list[list[int]],
+        texts: list[str | None],
+        sampling_params: list[SamplingParams],
+        use_progress_bar: bool,
+    ) -> list[Generation]:
+        results = [
+            Generation(text, ids, [Completion(index) for index in range(params.n)])
+            for ids, text, params in zip(token_ids, texts, sampling_params, strict=True)
+        ]
+        num_open = [params.n for params in sampling_params]
+        try:
+            for index, (ids, params) in enumerate(zip(token_ids, sampling_params, strict=True)):
+                self._engine.add(str(index), ids, params)
+            with _progress(len(results), use_progress_bar) as advance:
+                for owner, event in self._engine.run():
+                    results[int(owner)].add(event)
+                    if event.finish_reason is not None:
+                        num_open[int(owner)] -= 1
+                        advance(num_open[int(owner)] == 0)
+        finally:  # after an error or an interrupt, nothing is left queued for the next call
+            self._engine.abort_all()
+        return results
+
+
+def _as_prompts(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+    if isinstance(prompts, str) or (prompts and isinstance(prompts[0], int)):
+        return [prompts]  # type: ignore[list-item]
+    return list(prompts)  # type: ignore[arg-type]
+
+
+def _as_conversations(messages: Conversation | Sequence[Conversation]) -> list[list[Message]]:
+    is_single = not messages or isinstance(messages[0], Mapping)
+    conversations = [messages] if is_single else messages
+    return [normalise_messages(conversation) for conversation in conversations]  # type: ignore[arg-type]
+
+
+def _for_each(
+    sampling_params: SamplingParams | Sequence[SamplingParams] | None, num_prompts: int
+) -> list[SamplingParams]:
+    if sampling_params is None or isinstance(sampling_params, SamplingParams):
+        return [sampling_params or SamplingParams()] * num_prompts
+    if len(sampling_params) != num_prompts:
+        raise InvalidRequestError(
+            f"There are {num_prompts} prompts but {len(sampling_params)} sampling_params; give one for all or one each.",
+            param="sampling_params",
+        )
+    return list(sampling_params)
+
+
+@contextlib.contextmanager
+def _progress(total: int, is_shown: bool) -> Iterator[Any]:
+    """A function to call with True for each finished prompt."""
+    with Progress(transient=True, disable=not is_shown) as progress:
+        task = progress.add_task("generating", total=total)
+        yield lambda is_finished: progress.advance(task, int(is_finished))
