@@ -1,0 +1,116 @@
+"""Puts the application together: routes, errors, the gate in front."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from qanat.config.engine_config import ServerOptions
+from qanat.core.errors import QanatError
+from qanat.engine.async_engine import AsyncEngine
+from qanat.server.chat import ChatPlanner
+from qanat.server.completions import CompletionPlanner
+from qanat.server.endpoint import GenerationEndpoint
+from qanat.server.errors import MethodNotAllowedError, UnknownRouteError, error_body
+from qanat.server.gate import Gate
+from qanat.server.metrics import MetricsEndpoint
+from qanat.server.service import Service
+from qanat.server.status import StatusEndpoints, json_response
+
+log = logging.getLogger(__name__)
+
+
+class App:
+    """The ASGI application."""
+
+    def __init__(self, service: Service, options: ServerOptions) -> None:
+        self._service = service
+        self._status = StatusEndpoints(service)
+        metrics = MetricsEndpoint(service.engine, service.model_name)
+        status = self._status
+        routes = [
+            Route(
+                "/v1/completions", GenerationEndpoint(service, CompletionPlanner(service)), methods=["POST"]
+            ),
+            Route(
+                "/v1/chat/completions", GenerationEndpoint(service, ChatPlanner(service)), methods=["POST"]
+            ),
+            Route("/v1/models", status.models),
+            Route("/v1/models/{model:path}", status.model),
+            Route("/health", status.health),
+            Route("/ping", status.health, methods=["GET", "POST"]),
+            Route("/ready", status.ready),
+            Route("/version", status.version),
+            Route("/metrics", metrics.metrics),
+        ]
+        inner = Starlette(
+            routes=routes,
+            exception_handlers={HTTPException: _http_error, QanatError: _qanat_error, Exception: _defect},
+            lifespan=self._lifespan,
+        )
+        self._gate = Gate(inner, options.api_key)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one connection."""
+        await self._gate(scope, receive, send)
+
+    def begin_stopping(self) -> None:
+        """From now on /ready says no; what runs goes on."""
+        self._status.is_stopping = True
+
+    @contextlib.asynccontextmanager
+    async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
+        yield
+        self._service.encoder.close()
+
+
+def build_app(
+    engine: AsyncEngine, options: ServerOptions, sampling_defaults: Mapping[str, Any] | None = None
+) -> App:
+    """The OpenAI API over this engine.
+
+    Args:
+        engine: a started engine.
+        options: keys, template, parser.
+        sampling_defaults: values of sampling fields for requests that do not name them.
+
+    Raises:
+        ConfigError: the chat template cannot be used.
+    """
+    return App(Service.build(engine, options, sampling_defaults or {}), options)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    path = request.url.path
+    if error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "")
+        response = _error_response(
+            MethodNotAllowedError(f"{request.method} is not allowed on {path}; use {allowed}.")
+        )
+        response.headers["allow"] = allowed
+        return response
+    return _error_response(UnknownRouteError(f"There is no {path} here."))
+
+
+async def _qanat_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, QanatError)
+    return _error_response(error)
+
+
+async def _defect(_: Request, error: Exception) -> Response:
+    log.error("a request failed", exc_info=error)
+    return _error_response(QanatError("Something went wrong in the server; its log has the details."))
+
+
+def _error_response(error: QanatError) -> Response:
+    return json_response(error_body(error), error.status)

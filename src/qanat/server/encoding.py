@@ -1,0 +1,70 @@
+"""Text to token ids without holding the event loop up, and without work that an over-long prompt could multiply."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import ParamSpec, TypeVar
+
+from qanat.core.errors import ContextLengthError
+from qanat.engine.tokenizer import Tokenizer
+
+MAX_INLINE_CHARS = 2_000
+"""Texts up to this length are handled in place: cheaper than handing them to a thread (well under a millisecond)."""
+CHARS_PER_TOKEN_BOUND = 8
+"""Texts with more characters per token of the window than this are measured by their beginning first."""
+CUT_TOLERANCE_TOKENS = 64
+"""How many tokens fewer the whole text may have than its beginning: merging across the cut changes only a few."""
+NUM_THREADS = 2
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+class PromptEncoder:
+    """Tokenises prompts, long ones in threads of its own; the tokenizer releases the interpreter lock there.
+
+    Args:
+        tokenizer: the checkpoint's.
+        max_model_len: longest prompt in tokens; much longer texts are refused after a look at their beginning.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, max_model_len: int) -> None:
+        self._tokenizer = tokenizer
+        self._max_model_len = max_model_len
+        self._threads = ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="prompt")
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of `text`.
+
+        Raises:
+            ContextLengthError: it surely has more tokens than the window.
+        """
+        num_probe_chars = self._max_model_len * CHARS_PER_TOKEN_BOUND
+        if len(text) > num_probe_chars:
+            num_tokens = len(self._tokenizer.encode(text[:num_probe_chars]))
+            if num_tokens - CUT_TOLERANCE_TOKENS > self._max_model_len:
+                raise ContextLengthError(
+                    f"The prompt has more than {num_tokens - CUT_TOLERANCE_TOKENS} tokens; prompt and output together "
+                    f"may have at most {self._max_model_len} (--max-model-len). Shorten the prompt.",
+                    param="prompt",
+                )
+        return self._tokenizer.encode(text)
+
+    async def run(
+        self,
+        num_chars: int,
+        work: Callable[Parameters, Result],
+        *args: Parameters.args,
+        **kwargs: Parameters.kwargs,
+    ) -> Result:
+        """Does work on a text of this length: in place if it is short, in a thread if not."""
+        if num_chars <= MAX_INLINE_CHARS:
+            return work(*args, **kwargs)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, lambda: work(*args, **kwargs))
+
+    def close(self) -> None:
+        """Ends the threads once their present work is done."""
+        self._threads.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,205 @@
+"""The road that both generation endpoints take: read, prepare, then stream or fold, and one error or end for each."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+from starlette.types import Receive, Scope, Send
+
+from qanat.core.errors import QanatError
+from qanat.server.errors import error_body
+from qanat.server.events import Finish, ReplyEvent
+from qanat.server.generation import AssemblerFactory, Generation, reply_events
+from qanat.server.http import (
+    STREAM_END,
+    ClientGoneError,
+    read_json_body,
+    run_until_disconnect,
+    send_chunk,
+    send_error,
+    send_json,
+    start_stream,
+    stream_chunk,
+)
+from qanat.server.responses import CompletionTokensDetails, PromptTokensDetails, Usage
+from qanat.server.service import Service
+
+log = logging.getLogger(__name__)
+
+REQUEST_ID_KEY = "qanat.request_id"
+"""Where the ASGI scope holds the request's id."""
+
+
+Chunk = TypeVar("Chunk", bound=msgspec.Struct)
+
+
+class Reply(Protocol[Chunk]):
+    """One answer in the making: chunks for a stream, or a fold over them."""
+
+    def add(self, event: ReplyEvent) -> list[Chunk]:
+        """Takes an event; returns the chunks for it."""
+        ...
+
+    def end_chunks(self, usage: Usage) -> list[Chunk]:
+        """Chunks of a stream after the last choice has ended."""
+        ...
+
+    def whole(self, chunks: Sequence[Chunk], usage: Usage) -> msgspec.Struct:
+        """The body of an answer that is not streamed, from all chunks that `add` returned."""
+        ...
+
+
+@dataclass(frozen=True)
+class Plan(Generic[Chunk]):
+    """A request that passed every check.
+
+    Attributes:
+        generations: what the engine is to do.
+        make_assembler: makes one per choice.
+        reply: takes the events.
+        is_stream: send events as they come.
+    """
+
+    generations: Sequence[Generation]
+    make_assembler: AssemblerFactory
+    reply: Reply[Chunk]
+    is_stream: bool
+
+
+class Planner(Protocol[Chunk]):
+    """Makes a plan from a request body: the part in which the endpoints differ."""
+
+    async def __call__(self, body: bytes, request_id: str) -> Plan[Chunk]:
+        """Checks the request and prepares its prompts.
+
+        Raises:
+            QanatError: the request is refused.
+        """
+        ...
+
+
+class GenerationEndpoint(Generic[Chunk]):
+    """A bare ASGI application for one path.
+
+    Nothing is sent before the first event: whatever goes wrong until then is a proper HTTP error, for streams too.
+    Afterwards an error is the last event of the stream, in place of [DONE].
+    """
+
+    def __init__(self, service: Service, plan: Planner[Chunk]) -> None:
+        self._service = service
+        self._plan = plan
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request."""
+        try:
+            body = await read_json_body(scope, receive)
+        except ClientGoneError:
+            return
+        except QanatError as error:
+            await send_error(send, error)
+            return
+        await run_until_disconnect(self._answer(body, scope[REQUEST_ID_KEY], send), receive)
+
+    async def _answer(self, body: bytes, request_id: str, send: Send) -> None:
+        output = _Output(send)
+        try:
+            plan = await self._plan(body, request_id)
+            if plan.is_stream:
+                await self._stream(plan, output)
+            else:
+                await self._whole(plan, send)
+        except QanatError as error:
+            await output.fail(error)
+        except Exception:
+            log.exception("request %s failed", request_id)
+            await output.fail(QanatError("Something went wrong in the server; its log has the details."))
+
+    async def _whole(self, plan: Plan[Chunk], send: Send) -> None:
+        usage = UsageTally(plan.generations)
+        chunks: list[Chunk] = []
+        async with contextlib.aclosing(
+            reply_events(self._service.engine, plan.generations, plan.make_assembler)
+        ) as events:
+            async for event in events:
+                usage.add(event)
+                chunks += plan.reply.add(event)
+        await send_json(send, plan.reply.whole(chunks, usage.total()))
+
+    async def _stream(self, plan: Plan[Chunk], output: _Output) -> None:
+        usage = UsageTally(plan.generations)
+        async with contextlib.aclosing(
+            reply_events(self._service.engine, plan.generations, plan.make_assembler)
+        ) as events:
+            async for event in events:
+                usage.add(event)
+                await output.write(plan.reply.add(event))
+        await output.end(plan.reply.end_chunks(usage.total()))
+
+
+class _Output:
+    """A response that is not begun before there is something to say."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._is_begun = False
+
+    async def write(self, chunks: Sequence[msgspec.Struct]) -> None:
+        """Sends events of the stream."""
+        if not self._is_begun:
+            self._is_begun = True
+            await start_stream(self._send)
+        if chunks:
+            await send_chunk(self._send, b"".join(stream_chunk(chunk) for chunk in chunks))
+
+    async def end(self, chunks: Sequence[msgspec.Struct]) -> None:
+        """Sends the last events and the mark of a complete stream."""
+        tail = b"".join(stream_chunk(chunk) for chunk in chunks)
+        await send_chunk(self._send, tail + STREAM_END, is_last=True)
+
+    async def fail(self, error: QanatError) -> None:
+        """Tells the client of an error, in whichever form is still possible."""
+        if self._is_begun:
+            await send_chunk(self._send, stream_chunk(error_body(error)), is_last=True)
+        else:
+            await send_error(self._send, error)
+
+
+class UsageTally:
+    """Adds up token counts; a prompt counts once, however many choices it has."""
+
+    def __init__(self, generations: Sequence[Generation]) -> None:
+        self._num_prompt_tokens = sum(len(generation.prompt_token_ids) for generation in generations)
+        self._first_indices = {generation.first_index for generation in generations}
+        self._num_cached_tokens = 0
+        self._num_output_tokens = 0
+        self._num_reasoning_tokens = 0
+
+    def add(self, event: ReplyEvent) -> None:
+        """Counts a choice that ended; other events change nothing."""
+        if not isinstance(event, Finish):
+            return
+        self._num_output_tokens += event.num_output_tokens
+        self._num_reasoning_tokens += event.num_reasoning_tokens
+        if event.index in self._first_indices:
+            self._num_cached_tokens += event.num_cached_tokens
+
+    def total(self) -> Usage:
+        """The counts so far."""
+        return Usage(
+            prompt_tokens=self._num_prompt_tokens,
+            completion_tokens=self._num_output_tokens,
+            total_tokens=self._num_prompt_tokens + self._num_output_tokens,
+            prompt_tokens_details=PromptTokensDetails(self._num_cached_tokens),
+            completion_tokens_details=CompletionTokensDetails(self._num_reasoning_tokens),
+        )
+
+
+def now_s() -> int:
+    """Seconds since the epoch, as answers date themselves."""
+    return int(time.time())

@@ -1,0 +1,71 @@
+"""The one event stream that every answer is made from: a JSON answer is a fold over what a stream sends."""
+
+from __future__ import annotations
+
+import msgspec
+
+from qanat.core.events import LogprobEntry, PositionLogprobs
+from qanat.core.request import FinishReason
+
+
+class ScoredToken(msgspec.Struct, frozen=True):
+    """A token with its log-probability and its place in the text.
+
+    Attributes:
+        chosen: the token.
+        top: alternatives, most likely first.
+        text_bytes: what it added to the text that the client sees; empty if it added nothing.
+        text_offset: characters before it.
+    """
+
+    chosen: LogprobEntry
+    top: list[LogprobEntry]
+    text_bytes: bytes
+    text_offset: int
+
+
+class TextDelta(msgspec.Struct, frozen=True):
+    """New answer text of one choice, with the tokens behind it if logprobs were asked for."""
+
+    index: int
+    text: str
+    tokens: list[ScoredToken] = []
+
+
+class ReasoningDelta(msgspec.Struct, frozen=True):
+    """New reasoning text of one choice."""
+
+    index: int
+    text: str
+    tokens: list[ScoredToken] = []
+
+
+class PromptScores(msgspec.Struct, frozen=True):
+    """Log-probabilities of the prompt of one choice, before its first text; None at the first position."""
+
+    index: int
+    positions: list[PositionLogprobs | None]
+
+
+class Finish(msgspec.Struct, frozen=True):
+    """The last event of a choice, and the only one of this kind.
+
+    Attributes:
+        index: choice.
+        reason: why it ended; never ERROR, which is raised.
+        stop_reason: the stop string or stop token id that ended it, if one did.
+        num_output_tokens: tokens generated.
+        num_reasoning_tokens: of those, tokens of the thinking block, its tags included.
+        num_cached_tokens: prompt tokens supplied by the prefix cache.
+    """
+
+    index: int
+    reason: FinishReason
+    stop_reason: str | int | None
+    num_output_tokens: int
+    num_reasoning_tokens: int
+    num_cached_tokens: int
+
+
+ReplyEvent = TextDelta | ReasoningDelta | PromptScores | Finish
+"""Everything that can be said about a choice."""

@@ -1,0 +1,143 @@
+"""Checks a chat request's messages and tools and brings them into the one shape that templates read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from qanat.core.errors import InvalidRequestError
+
+ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
+CONTENT_PART_TYPES = frozenset({"text", "input_text", "output_text", "refusal"})
+
+Message = dict[str, Any]
+
+
+def normalise_messages(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
+    """The messages as templates expect them.
+
+    "developer" becomes "system"; absent and null content becomes empty text; content parts become a list of
+    `{"type": "text", "text": ...}`; a tool call's arguments become an object; reasoning stands in
+    `reasoning_content`. Fields that are not known here are passed through: a template may read them.
+
+    Raises:
+        InvalidRequestError: a message has the wrong shape; `param` is its path.
+    """
+    if not messages:
+        raise InvalidRequestError("messages must hold at least one message.", param="messages")
+    return [_normalise(message, f"messages[{i}]") for i, message in enumerate(messages)]
+
+
+def _normalise(message: Mapping[str, Any], path: str) -> Message:
+    role = message.get("role")
+    if role not in ROLES:
+        known = ", ".join(sorted(ROLES))
+        raise InvalidRequestError(f"{path}.role must be one of {known}, got {role!r}.", param=f"{path}.role")
+    result: Message = {name: value for name, value in message.items() if value is not None}
+    result["role"] = "system" if role == "developer" else role
+    result["content"] = _content(message.get("content"), f"{path}.content")
+    if role == "user" and message.get("content") is None:
+        raise InvalidRequestError(f"{path}.content is required.", param=f"{path}.content")
+    for name in ("reasoning", "reasoning_content"):
+        if name in result and not isinstance(result[name], str):
+            raise InvalidRequestError(f"{path}.{name} must be a string.", param=f"{path}.{name}")
+    if "reasoning" in result:
+        result.setdefault("reasoning_content", result["reasoning"])
+    if "tool_calls" in result:
+        result["tool_calls"] = _tool_calls(result["tool_calls"], f"{path}.tool_calls")
+    return result
+
+
+def _content(content: object, path: str) -> str | list[dict[str, str]]:
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise InvalidRequestError(f"{path} must be a string or a list of parts.", param=path)
+    return [{"type": "text", "text": _part_text(part, f"{path}[{i}]")} for i, part in enumerate(content)]
+
+
+def _part_text(part: object, path: str) -> str:
+    if isinstance(part, str):
+        return part
+    if not isinstance(part, dict):
+        raise InvalidRequestError(f"{path} must be an object.", param=path)
+    kind = part.get("type")
+    if kind not in CONTENT_PART_TYPES:
+        raise InvalidRequestError(
+            f"{path}.type is {kind!r}; only text parts are in this version.", param=f"{path}.type"
+        )
+    text = part.get("refusal" if kind == "refusal" else "text")
+    if not isinstance(text, str):
+        raise InvalidRequestError(f"{path}.text must be a string.", param=f"{path}.text")
+    return text
+
+
+def _tool_calls(calls: object, path: str) -> list[dict[str, Any]]:
+    if not isinstance(calls, list):
+        raise InvalidRequestError(f"{path} must be a list.", param=path)
+    return [_tool_call(call, f"{path}[{i}]") for i, call in enumerate(calls)]
+
+
+def _tool_call(call: object, path: str) -> dict[str, Any]:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(call, dict) or not isinstance(function, dict):
+        raise InvalidRequestError(f"{path}.function must be an object.", param=f"{path}.function")
+    if not isinstance(function.get("name"), str):
+        raise InvalidRequestError(f"{path}.function.name must be a string.", param=f"{path}.function.name")
+    arguments = _arguments(function.get("arguments"), f"{path}.function.arguments")
+    return {**call, "function": {**function, "arguments": arguments}}
+
+
+def _arguments(arguments: object, path: str) -> dict[str, Any]:
+    """Clients send the arguments as JSON text, templates iterate over an object."""
+    if arguments is None or arguments == "":
+        return {}
+    if isinstance(arguments, str):
+        try:
+            arguments = msgspec.json.decode(arguments)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise InvalidRequestError(f"{path} is not valid JSON: {error}.", param=path) from None
+    if not isinstance(arguments, dict):
+        raise InvalidRequestError(f"{path} must be a JSON object.", param=path)
+    return arguments
+
+
+def check_tools(
+    tools: Sequence[Mapping[str, Any]] | None, tool_choice: str | Mapping[str, Any] | None
+) -> list[dict[str, Any]] | None:
+    """The tools to render: None without tools, and with tool_choice "none".
+
+    Raises:
+        InvalidRequestError: a tool has the wrong shape, or a call is demanded: until calls are parsed, what the
+            model writes arrives as text, and a promise to call cannot be kept.
+    """
+    for i, tool in enumerate(tools or ()):
+        _check_tool(tool, f"tools[{i}]")
+    if tool_choice not in (None, "auto", "none"):
+        raise InvalidRequestError(
+            "tool_choice must be auto or none in this version: calls are not enforced and arrive as text.",
+            param="tool_choice",
+        )
+    if tool_choice == "auto" and not tools:
+        raise InvalidRequestError("tool_choice auto needs tools.", param="tool_choice")
+    if not tools or tool_choice == "none":
+        return None
+    return [dict(tool) for tool in tools]
+
+
+def _check_tool(tool: Mapping[str, Any], path: str) -> None:
+    if tool.get("type") != "function":
+        raise InvalidRequestError(f'{path}.type must be "function".', param=f"{path}.type")
+    function = tool.get("function")
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not function["name"]:
+        raise InvalidRequestError(
+            f"{path}.function.name must be a non-empty string.", param=f"{path}.function.name"
+        )
+    if not isinstance(function.get("parameters", {}), dict | None):
+        raise InvalidRequestError(
+            f"{path}.function.parameters must be a JSON schema.", param=f"{path}.function.parameters"
+        )

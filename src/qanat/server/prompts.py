@@ -1,0 +1,93 @@
+"""The forms that a completion's prompt can take, each brought to token ids and checked before anything runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+from qanat.config.resolved import ResolvedConfig
+from qanat.core.errors import InvalidRequestError
+from qanat.engine.tokenizer import Tokenizer
+from qanat.server.encoding import PromptEncoder
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One prompt.
+
+    Attributes:
+        token_ids: at least one.
+        text: as the client wrote it, None if it sent ids.
+    """
+
+    token_ids: list[int]
+    text: str | None
+
+    def echo(self, tokenizer: Tokenizer) -> str:
+        """Its text, special tokens included."""
+        return tokenizer.decode(self.token_ids, skip_special_tokens=False) if self.text is None else self.text
+
+
+async def read_prompts(
+    prompt: str | list[str | int | list[int]],
+    encoder: PromptEncoder,
+    config: ResolvedConfig,
+    num_choices: int,
+) -> list[Prompt]:
+    """The prompts of a request.
+
+    Args:
+        prompt: a text, a list of texts, a list of token ids, or a list of such lists.
+        encoder: tokenises.
+        config: for the vocabulary and the bound on how many can be queued.
+        num_choices: choices per prompt.
+
+    Raises:
+        InvalidRequestError: an empty, mixed or excessive list, or a token id outside the vocabulary.
+        ContextLengthError: a text is far longer than the window.
+    """
+    texts, id_lists = _split(prompt)
+    num_requests = (len(texts) + len(id_lists)) * num_choices
+    limits = config.scheduler
+    if num_requests > limits.max_waiting_requests + limits.max_num_seqs:
+        raise InvalidRequestError(
+            f"The request asks for {num_requests} choices over all prompts; at most "
+            f"{limits.max_waiting_requests + limits.max_num_seqs} can run and wait here.",
+            param="prompt",
+        )
+    vocab_size = config.num_valid_token_ids or config.model.vocab_size
+    for position, ids in enumerate(id_lists):
+        _check_ids(ids, vocab_size, "prompt" if len(id_lists) == 1 else f"prompt[{position}]")
+    prompts = [Prompt(ids, None) for ids in id_lists]
+    for position, text in enumerate(texts):
+        ids = await encoder.run(len(text), encoder.encode, text)
+        if not ids:
+            name = "prompt" if isinstance(prompt, str) else f"prompt[{position}]"
+            raise InvalidRequestError(f"{name} is empty; it needs at least one token.", param="prompt")
+        prompts.append(Prompt(ids, text))
+    return prompts
+
+
+def _split(prompt: str | list[str | int | list[int]]) -> tuple[list[str], list[list[int]]]:
+    """Texts and lists of ids; one of the two is empty."""
+    if isinstance(prompt, str):
+        return [prompt], []
+    if not prompt:
+        raise InvalidRequestError("prompt is empty; it needs at least one token.", param="prompt")
+    for kind in (str, int, list):
+        if all(isinstance(item, kind) for item in prompt):
+            if kind is str:
+                return cast(list[str], prompt), []
+            return [], [cast(list[int], prompt)] if kind is int else cast(list[list[int]], prompt)
+    raise InvalidRequestError("prompt must not mix texts, token ids and lists of them.", param="prompt")
+
+
+def _check_ids(ids: list[int], vocab_size: int, name: str) -> None:
+    if not ids:
+        raise InvalidRequestError(f"{name} is empty; it needs at least one token.", param="prompt")
+    for position in (ids.index(min(ids)), ids.index(max(ids))):
+        if not 0 <= ids[position] < vocab_size:
+            raise InvalidRequestError(
+                f"{name}[{position}] is token id {ids[position]}; ids run from 0 to {vocab_size - 1}.",
+                param=f"{name}[{position}]",
+            )

@@ -1,0 +1,217 @@
+"""From messages to a prompt: text by the chat template, token ids, and where the reply begins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from qanat.core.errors import ConfigError, InvalidRequestError
+from qanat.engine.tokenizer import Tokenizer
+from qanat.server.encoding import PromptEncoder
+from qanat.server.messages import Message
+from qanat.server.tags import ThinkTags
+from qanat.server.template import ChatTemplate
+
+RESERVED_VARIABLES = frozenset({"messages", "tools", "add_generation_prompt", "chat_template", "tokenize"})
+TURN_START = "<|im_start|>"
+USER_ROLE = "user"
+_PROBE = "qanat-probe"
+
+
+@dataclass(frozen=True)
+class RenderedPrompt:
+    """A prompt made from messages.
+
+    Attributes:
+        token_ids: the whole prompt.
+        is_reasoning_open: the part that the template added for the reply leaves a thinking block open.
+        reply_start: offset of the part that the template added for the reply.
+        last_user_start: offset of the last user turn; `reply_start` if none was found.
+    """
+
+    token_ids: list[int]
+    is_reasoning_open: bool
+    reply_start: int
+    last_user_start: int
+
+
+class ChatRenderer:
+    """Renders conversations with one template. Thread-safe.
+
+    Args:
+        template: the compiled template.
+        tokenizer: the checkpoint's.
+        encoder: tokenises, off the event loop where the text is long.
+        default_variables: template variables of requests that do not set them.
+    """
+
+    def __init__(
+        self,
+        template: ChatTemplate,
+        tokenizer: Tokenizer,
+        encoder: PromptEncoder,
+        default_variables: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._template = template
+        self._encoder = encoder
+        self._tags = ThinkTags.of(tokenizer)
+        self._turn_start_id = tokenizer.token_id(TURN_START)
+        self._user_ids = tokenizer.encode(USER_ROLE)
+        self._default_variables = dict(default_variables or {})
+        self._reads_parts = self._probe_parts()
+        self._takes_late_system = self._probe_late_system()
+
+    async def render(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] | None,
+        variables: Mapping[str, Any] | None = None,
+    ) -> RenderedPrompt:
+        """The prompt for the next assistant turn.
+
+        Args:
+            messages: as `normalise_messages` returns them.
+            tools: definitions to render, or None.
+            variables: the request's chat_template_kwargs.
+
+        Raises:
+            InvalidRequestError: the template refuses the messages, or a variable is not allowed.
+            ContextLengthError: the prompt is far longer than the window.
+        """
+        merged = {**self._default_variables, **(variables or {})}
+        _check_variables(merged)
+        num_chars = sum(_num_chars(message) for message in messages) + (1000 * len(tools) if tools else 0)
+        return await self._encoder.run(num_chars, self._render, messages, tools, merged)
+
+    def _render(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] | None,
+        variables: Mapping[str, Any],
+    ) -> RenderedPrompt:
+        adapted = self._adapt(messages)
+        text = self._template.render(adapted, tools, variables=variables)
+        history = self._template.render(adapted, tools, variables=variables, has_generation_prompt=False)
+        token_ids = self._encoder.encode(text)
+        reply_ids = self._encoder.encode(text[len(history) :]) if text.startswith(history) else []
+        if token_ids[len(token_ids) - len(reply_ids) :] != reply_ids:
+            reply_ids = []  # a template without a clear boundary: nothing is known about the reply's beginning
+        reply_start = len(token_ids) - len(reply_ids)
+        return RenderedPrompt(
+            token_ids,
+            self._leaves_block_open(reply_ids),
+            reply_start,
+            self._last_user_start(token_ids, reply_start),
+        )
+
+    def _adapt(self, messages: Sequence[Message]) -> list[Message]:
+        """Brings messages into the form that this very template can express."""
+        adapted = list(messages)
+        if not self._takes_late_system:
+            adapted = _merge_system(adapted)
+        if not self._reads_parts:
+            adapted = [{**message, "content": _joined(message["content"])} for message in adapted]
+        return adapted
+
+    def _leaves_block_open(self, reply_ids: list[int]) -> bool:
+        if self._tags is None:
+            return False
+        for token_id in reversed(reply_ids):
+            if token_id in (self._tags.start_id, self._tags.end_id):
+                return token_id == self._tags.start_id
+        return False
+
+    def _last_user_start(self, token_ids: list[int], reply_start: int) -> int:
+        num_role_ids = len(self._user_ids)
+        for position in range(reply_start - 1, -1, -1):
+            if token_ids[position] == self._turn_start_id:
+                if token_ids[position + 1 : position + 1 + num_role_ids] == self._user_ids:
+                    return position
+        return reply_start
+
+    def _probe_parts(self) -> bool:
+        """Whether the template reads content parts itself; if not, their texts are joined."""
+        content = [{"type": "text", "text": _PROBE}]
+        text = self._try([{"role": "user", "content": content}])
+        return _PROBE in text and "{" not in text.partition(_PROBE)[0]
+
+    def _probe_late_system(self) -> bool:
+        """Whether the template renders system messages after the first turn; if not, they go into the first."""
+        roles = ("system", "user", "system", "user")
+        text = self._try([{"role": role, "content": f"{_PROBE}-{i}"} for i, role in enumerate(roles)])
+        return all(f"{_PROBE}-{i}" in text for i in range(len(roles)))
+
+    def _try(self, messages: list[Message]) -> str:
+        try:
+            return self._template.render(messages, variables=self._default_variables)
+        except InvalidRequestError:
+            return ""
+
+
+def _check_variables(variables: Mapping[str, Any]) -> None:
+    for name in variables:
+        if name in RESERVED_VARIABLES:
+            raise InvalidRequestError(
+                f"chat_template_kwargs must not set {name}.", param=f"chat_template_kwargs.{name}"
+            )
+    if not isinstance(variables.get("enable_thinking", True), bool):
+        raise InvalidRequestError(
+            "chat_template_kwargs.enable_thinking must be true or false.",
+            param="chat_template_kwargs.enable_thinking",
+        )
+
+
+def _num_chars(message: Message) -> int:
+    """About how much text a message holds."""
+    content = message["content"]
+    size = len(content) if isinstance(content, str) else sum(len(part["text"]) for part in content)
+    size += len(message.get("reasoning_content", ""))
+    return size + 1000 * len(message.get("tool_calls", ()))
+
+
+def _joined(content: str | list[dict[str, str]]) -> str:
+    return content if isinstance(content, str) else "\n".join(part["text"] for part in content)
+
+
+def _merge_system(messages: list[Message]) -> list[Message]:
+    """One system message at the front, with the texts of all in order."""
+    texts = [_joined(message["content"]) for message in messages if message["role"] == "system"]
+    others = [message for message in messages if message["role"] != "system"]
+    text = "\n\n".join(part for part in texts if part)
+    return [{"role": "system", "content": text}, *others] if texts else others
+
+
+def load_template(choice: str | None, tokenizer: Tokenizer, model_family: str) -> ChatTemplate:
+    """The template to use: the operator's, else the checkpoint's own, else ours for the model family.
+
+    Args:
+        choice: --chat-template: a file, or the template's text.
+        tokenizer: brings the checkpoint's template and the spelling of special tokens.
+        model_family: as in `ModelConfig`.
+
+    Raises:
+        ConfigError: the file cannot be read, or the template does not compile.
+    """
+    if choice is not None:
+        source = _read_choice(choice)
+    elif tokenizer.chat_template is not None:
+        source = tokenizer.chat_template
+    else:
+        name = "qwen3_5.jinja" if model_family.startswith("qwen3_5") else "qwen3.jinja"
+        source = resources.files("qanat.server").joinpath("templates", name).read_text(encoding="utf-8")
+    return ChatTemplate(source, tokenizer.named_tokens)
+
+
+def _read_choice(choice: str) -> str:
+    if "{{" in choice or "{%" in choice or "\n" in choice:
+        return choice
+    try:
+        return Path(choice).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"--chat-template {choice} cannot be read ({error}); give a file or the template's text.",
+            param="--chat-template",
+        ) from None

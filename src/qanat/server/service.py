@@ -1,0 +1,86 @@
+"""What the endpoints share: the engine, its tokenizer and template, and the rules about names and ids."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from qanat.config.engine_config import ServerOptions
+from qanat.core.errors import InvalidRequestError, NotFoundError
+from qanat.engine.async_engine import AsyncEngine
+from qanat.server.encoding import PromptEncoder
+from qanat.server.renderer import ChatRenderer, load_template
+from qanat.server.requests import GenerationRequest
+from qanat.server.tags import ThinkTags
+
+_USABLE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+
+
+@dataclass(frozen=True)
+class Service:
+    """Everything that an endpoint needs.
+
+    Attributes:
+        engine: generates.
+        encoder: tokenises.
+        renderer: applies the chat template.
+        tags: how thinking is marked; None if it is not told from the answer.
+        sampling_defaults: values of sampling fields for requests that do not name them.
+    """
+
+    engine: AsyncEngine
+    encoder: PromptEncoder
+    renderer: ChatRenderer
+    tags: ThinkTags | None
+    sampling_defaults: Mapping[str, Any]
+
+    @classmethod
+    def build(
+        cls, engine: AsyncEngine, options: ServerOptions, sampling_defaults: Mapping[str, Any]
+    ) -> Service:
+        """Compiles the template and looks up the tags.
+
+        Raises:
+            ConfigError: the chat template cannot be used.
+        """
+        tokenizer = engine.tokenizer
+        encoder = PromptEncoder(tokenizer, engine.config.scheduler.max_model_len)
+        template = load_template(options.chat_template, tokenizer, engine.config.model.model_family)
+        renderer = ChatRenderer(template, tokenizer, encoder, options.default_chat_template_kwargs)
+        tags = None if options.reasoning_parser == "none" else ThinkTags.of(tokenizer)
+        return cls(engine, encoder, renderer, tags, sampling_defaults)
+
+    @property
+    def model_name(self) -> str:
+        """The name that answers carry."""
+        return self.engine.config.served_model_names[0]
+
+    def check_request(self, request: GenerationRequest) -> None:
+        """Checks the fields that concern the server as a whole.
+
+        Raises:
+            NotFoundError: the model is not served here.
+            InvalidRequestError: a priority without the policy for it.
+        """
+        names = self.engine.config.served_model_names
+        if request.model is not None and request.model not in names:
+            raise NotFoundError(
+                f"The model {request.model!r} does not exist here; served: {', '.join(names)}.", param="model"
+            )
+        if request.priority != 0 and self.engine.config.scheduler.policy != "priority":
+            raise InvalidRequestError(
+                "priority needs a server started with --scheduling-policy priority.", param="priority"
+            )
+
+
+def usable_id(wanted: str | None) -> str:
+    """The client's id if it is plain and short, else a new one. It may appear in headers and logs."""
+    return wanted if wanted and _USABLE_ID.fullmatch(wanted) else secrets.token_hex(16)
+
+
+def internal_id(reply_id: str) -> str:
+    """An id for the engine that no other request has, whatever id the client chose."""
+    return f"{reply_id}-{secrets.token_hex(4)}"

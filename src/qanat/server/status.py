@@ -1,0 +1,109 @@
+"""Small endpoints about the server itself: models, health, readiness, version."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import time
+from typing import Literal
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from qanat.core.errors import NotFoundError
+from qanat.server.service import Service
+
+
+class ModelCard(msgspec.Struct, frozen=True):
+    """One served name; `root` is the model behind it, `max_model_len` its window in tokens."""
+
+    id: str
+    created: int
+    root: str
+    max_model_len: int
+    parent: None = None
+    owned_by: str = "qanat"
+    object: Literal["model"] = "model"
+
+
+class ModelList(msgspec.Struct, frozen=True):
+    """All served names."""
+
+    data: list[ModelCard]
+    object: Literal["list"] = "list"
+
+
+class Status(msgspec.Struct, frozen=True):
+    """Answer of the health endpoints.
+
+    Attributes:
+        status: "ok", "stalled", "dead" or "stopping".
+        num_pending: requests that wait or run.
+        last_step_age_s: seconds without a step while work is pending.
+    """
+
+    status: str
+    num_pending: int
+    last_step_age_s: float
+
+
+class Version(msgspec.Struct, frozen=True):
+    """Qanat's version."""
+
+    version: str
+
+
+def json_response(value: msgspec.Struct, status: int = 200) -> Response:
+    """A response with this body."""
+    return Response(msgspec.json.encode(value), status, media_type="application/json")
+
+
+class StatusEndpoints:
+    """Handlers over one service.
+
+    Attributes:
+        is_stopping: set when the server begins to drain; it is then no longer ready.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._version = Version(importlib.metadata.version("qanat"))
+        config = service.engine.config
+        created = int(time.time())
+        self._models = {
+            name: ModelCard(name, created, config.model_path, config.scheduler.max_model_len)
+            for name in config.served_model_names
+        }
+        self.is_stopping = False
+
+    async def models(self, _: Request) -> Response:
+        """GET /v1/models."""
+        return json_response(ModelList(list(self._models.values())))
+
+    async def model(self, request: Request) -> Response:
+        """GET /v1/models/{model}."""
+        name = request.path_params["model"]
+        if name not in self._models:
+            raise NotFoundError(f"The model {name!r} does not exist here.", param="model")
+        return json_response(self._models[name])
+
+    async def health(self, _: Request) -> Response:
+        """GET /health and /ping: 503 if the engine is dead, or work is pending and no step ended within the limit."""
+        status = self._status()
+        return json_response(status, 200 if status.status in ("ok", "stopping") else 503)
+
+    async def ready(self, _: Request) -> Response:
+        """GET /ready: 200 if new requests are welcome."""
+        status = self._status()
+        return json_response(status, 200 if status.status == "ok" else 503)
+
+    async def version(self, _: Request) -> Response:
+        """GET /version."""
+        return json_response(self._version)
+
+    def _status(self) -> Status:
+        health = self._service.engine.health()
+        word = "stopping" if self.is_stopping else "ok"
+        if not health.is_healthy:
+            word = "stalled" if health.is_alive else "dead"
+        return Status(word, health.num_pending, round(health.last_step_age_s, 3))
