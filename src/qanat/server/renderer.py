@@ -81,20 +81,21 @@ class ChatRenderer:
             InvalidRequestError: the template refuses the messages, or a variable is not allowed.
             ContextLengthError: the prompt is far longer than the window.
         """
-        merged = {**self._default_variables, **(variables or {})}
-        _check_variables(merged)
         num_chars = sum(_num_chars(message) for message in messages) + (1000 * len(tools) if tools else 0)
-        return await self._encoder.run(num_chars, self._render, messages, tools, merged)
+        return await self._encoder.run(num_chars, self.render_now, messages, tools, variables)
 
-    def _render(
+    def render_now(
         self,
         messages: Sequence[Message],
         tools: Sequence[Mapping[str, Any]] | None,
-        variables: Mapping[str, Any],
+        variables: Mapping[str, Any] | None = None,
     ) -> RenderedPrompt:
+        """The same for callers without an event loop."""
+        merged = {**self._default_variables, **(variables or {})}
+        _check_variables(merged)
         adapted = self._adapt(messages)
-        text = self._template.render(adapted, tools, variables=variables)
-        history = self._template.render(adapted, tools, variables=variables, has_generation_prompt=False)
+        text = self._template.render(adapted, tools, variables=merged)
+        history = self._template.render(adapted, tools, variables=merged, has_generation_prompt=False)
         token_ids = self._encoder.encode(text)
         reply_ids = self._encoder.encode(text[len(history) :]) if text.startswith(history) else []
         if token_ids[len(token_ids) - len(reply_ids) :] != reply_ids:
