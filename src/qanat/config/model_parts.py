@@ -105,7 +105,8 @@ def parse_moe(text: JsonSection, family: str) -> MoeConfig:
     """The experts of a `qwen3_moe` or `qwen3_5_moe` text config."""
     qwen3 = family == "qwen3_moe"
     config = MoeConfig(
-        num_experts=text.integer("num_experts"),
+        # Newer exports of Qwen3-MoE write the second name.
+        num_experts=text.integer("num_experts", text.get("num_local_experts")),
         top_k=text.integer("num_experts_per_tok"),
         expert_intermediate_size=text.integer("moe_intermediate_size"),
         shared_expert_intermediate_size=0 if qwen3 else text.integer("shared_expert_intermediate_size"),

@@ -46,11 +46,9 @@ def paged_attention(
             rows = slice(start + first, start + min(first + step, query_len))
             position = seq_len - query_len + first
             attended = _attend(q[rows], kv_cache, block_tables[request], position, scale)
-            if gate is not None:
-                attended *= torch.sigmoid(gate[rows].float())
             out[rows] = attended.to(q.dtype)
         start += query_len
-    return out
+    return out if gate is None else out * torch.sigmoid(gate)
 
 
 def _keys_per_chunk(block_size: int) -> int:

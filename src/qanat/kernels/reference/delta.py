@@ -31,8 +31,7 @@ def causal_conv(
     num_rows = sum(host_query_lens)
     picked = torch.tensor(order, device=x.device)
     ids = state_ids.index_select(0, picked).long()
-    past = states.index_select(0, ids)
-    past.masked_fill_((num_computed.index_select(0, picked) == 0).view(-1, 1, 1), 0.0)
+    past = _states_before(states, ids, num_computed.index_select(0, picked))
     # Store, then use (rule R9): the inputs take the state's type before the first product.
     rows = x[:num_rows].to(states.dtype).split([host_query_lens[r] for r in order])
     windows = torch.cat([part for pair in zip(past.unbind(0), rows, strict=True) for part in pair])
@@ -44,7 +43,7 @@ def causal_conv(
     total = torch.zeros(num_rows, x.shape[1], device=x.device)
     for tap in range(num_taps):
         total += windows.index_select(0, first + tap).float() * weight[:, tap].float()
-    out[:num_rows] = F.silu(total).to(x.dtype)
+    out[:num_rows] = F.silu(total.to(x.dtype))
     ends = lens.cumsum(0) + num_past * torch.arange(1, len(order) + 1, device=x.device)
     last = ends.unsqueeze(1) + torch.arange(-num_past, 0, device=x.device)
     states.index_copy_(0, ids, windows[last])
@@ -54,7 +53,7 @@ def causal_conv(
 def delta_gates(a: Tensor, b: Tensor, a_log: Tensor, dt_bias: Tensor) -> tuple[Tensor, Tensor]:
     """Log-decay g = -exp(A_log) softplus(a + dt_bias), never above 0, and write strength beta = sigmoid(b)."""
     log_decay = -a_log.float().exp() * F.softplus(a.float() + dt_bias.float())
-    return log_decay, torch.sigmoid(b.float())
+    return log_decay, torch.sigmoid(b).float()
 
 
 def gated_delta_rule(
@@ -80,8 +79,7 @@ def gated_delta_rule(
     lens = [host_query_lens[r] for r in order]
     picked = torch.tensor(order, device=q.device)
     ids = state_ids.index_select(0, picked).long()
-    state = states.index_select(0, ids)
-    state.masked_fill_((num_computed.index_select(0, picked) == 0).view(-1, 1, 1, 1), 0.0)
+    state = _states_before(states, ids, num_computed.index_select(0, picked))
     active = _active_per_time(lens)
     rows = _time_major_rows(query_start_loc.index_select(0, picked), active)
     repeats = v.shape[1] // k.shape[1]
@@ -99,6 +97,15 @@ def gated_delta_rule(
     out.index_copy_(0, rows, results.to(out.dtype))
     states.index_copy_(0, ids, state)
     return out
+
+
+def _states_before(states: Tensor, ids: Tensor, num_computed: Tensor) -> Tensor:
+    """Copies of the states of some requests; zero for those that start, whatever their slot holds."""
+    before = states.index_select(0, ids)
+    for index, done in enumerate(num_computed.tolist()):
+        if done == 0:
+            before[index].zero_()
+    return before
 
 
 def _advance(

@@ -22,7 +22,7 @@ def linear(x: Tensor, weight: Tensor) -> Tensor:
 
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     """The gated unit silu(gate) * up."""
-    return (F.silu(gate.float()) * up.float()).to(gate.dtype)
+    return F.silu(gate) * up
 
 
 def logits(hidden: Tensor, weight: Tensor) -> Tensor:

@@ -38,9 +38,11 @@ def moe_combine(
     expert_out: Tensor, weights: Tensor, shared: Tensor | None, shared_gate: Tensor | None
 ) -> Tensor:
     """Weighted sum in the row's top-k order, then the shared expert times its sigmoid gate."""
-    total = expert_out[:, 0].float() * weights[:, :1]
+    weighted = expert_out * weights.to(expert_out.dtype).unsqueeze(-1)
+    total = weighted[:, 0].float()
     for slot in range(1, expert_out.shape[1]):
-        total += expert_out[:, slot].float() * weights[:, slot : slot + 1]
-    if shared is not None and shared_gate is not None:
-        total += shared.float() * torch.sigmoid(shared_gate.float())
-    return total.to(expert_out.dtype)
+        total = total + weighted[:, slot]
+    routed = total.to(expert_out.dtype)
+    if shared is None or shared_gate is None:
+        return routed
+    return routed + torch.sigmoid(shared_gate) * shared

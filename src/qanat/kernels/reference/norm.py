@@ -9,8 +9,9 @@ from torch import Tensor
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float, zero_centred: bool) -> Tensor:
     """The norm x / rms(x) * weight, or * (1 + weight) where the weights are stored around zero."""
-    scale = weight.float() + 1.0 if zero_centred else weight.float()
-    return (_normalise(x, eps) * scale).to(x.dtype)
+    if zero_centred:
+        return (_normalise(x, eps) * (weight.float() + 1.0)).to(x.dtype)
+    return _normalise(x, eps).to(x.dtype) * weight
 
 
 def add_rms_norm(
@@ -23,7 +24,8 @@ def add_rms_norm(
 
 def gated_rms_norm(x: Tensor, gate: Tensor, weight: Tensor, eps: float) -> Tensor:
     """The norm of x times weight (not zero-centred), then times silu(gate)."""
-    return (_normalise(x, eps) * weight.float() * F.silu(gate.float())).to(gate.dtype)
+    scaled = _normalise(x, eps).to(x.dtype) * weight
+    return (scaled * F.silu(gate.float())).to(gate.dtype)
 
 
 def _normalise(x: Tensor, eps: float) -> Tensor:

@@ -31,7 +31,6 @@ def rotary_rows(
 def rotary_apply(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotates the pairs (i, i + R/2) of the first R dimensions of each head; the rest passes through."""
     half = cos.shape[-1]
-    wide_cos, wide_sin = cos.float().unsqueeze(1), sin.float().unsqueeze(1)
-    first, second = x[..., :half].float(), x[..., half : 2 * half].float()
-    rotated = torch.cat((first * wide_cos - second * wide_sin, second * wide_cos + first * wide_sin), -1)
-    return torch.cat((rotated.to(x.dtype), x[..., 2 * half :]), -1)
+    cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
+    first, second, rest = x.tensor_split((half, 2 * half), -1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin, rest), -1)
