@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.applications import Starlette
@@ -55,7 +54,6 @@ class App:
         inner = Starlette(
             routes=routes,
             exception_handlers={HTTPException: _http_error, QanatError: _qanat_error, Exception: _defect},
-            lifespan=self._lifespan,
         )
         self._gate = Gate(inner, options.api_key)
 
@@ -67,9 +65,8 @@ class App:
         """From now on /ready says no; what runs goes on."""
         self._status.is_stopping = True
 
-    @contextlib.asynccontextmanager
-    async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
-        yield
+    def close(self) -> None:
+        """Ends the threads that prepare prompts."""
         self._service.encoder.close()
 
 

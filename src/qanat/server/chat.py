@@ -136,7 +136,7 @@ class ChatReply:
         return ChatChunk(self._id, self._created, self._model_name, [choice], usage)
 
     def _fold(self, index: int, news: Sequence[ChatChunkChoice]) -> ChatChoice:
-        text = "".join(item.delta.content for item in news)
+        text = "".join(item.delta.content or "" for item in news)
         reasoning = "".join(item.delta.reasoning for item in news) or None
         logprobs = None
         if self._request.logprobs:

@@ -15,6 +15,9 @@ from qanat.server.errors import BodyTooLargeError, MediaTypeError, error_body
 MAX_BODY_BYTES = 32 * 2**20
 """Larger bodies are refused; a prompt of 262,144 tokens takes about 1 MB as text and 2 MB as token ids."""
 
+MAX_DISCARDED_BYTES = 2**30
+"""How much of a body that is too large is read and dropped, so that the client gets to see the answer."""
+
 JSON_HEADERS = [(b"content-type", b"application/json")]
 STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -44,7 +47,7 @@ async def read_json_body(scope: Scope, receive: Receive) -> bytes:
 
     Raises:
         MediaTypeError: it is declared as something other than JSON.
-        BodyTooLargeError: it exceeds MAX_BODY_BYTES; the rest is not read.
+        BodyTooLargeError: it exceeds MAX_BODY_BYTES.
         ClientGoneError: the client hung up.
     """
     media_type = (header(scope, b"content-type") or "application/json").partition(";")[0].strip().lower()
@@ -52,17 +55,19 @@ async def read_json_body(scope: Scope, receive: Receive) -> bytes:
         raise MediaTypeError(f"Content-Type must be application/json, got {media_type}.")
     chunks: list[bytes] = []
     size_bytes = 0
-    while True:
+    has_more = True
+    while has_more and size_bytes <= MAX_DISCARDED_BYTES:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientGoneError
         chunk: bytes = message.get("body", b"")
-        chunks.append(chunk)
         size_bytes += len(chunk)
-        if size_bytes > MAX_BODY_BYTES:
-            raise BodyTooLargeError(f"The body is larger than {MAX_BODY_BYTES} bytes.")
-        if not message.get("more_body", False):
-            return b"".join(chunks)
+        if size_bytes <= MAX_BODY_BYTES:
+            chunks.append(chunk)
+        has_more = message.get("more_body", False)
+    if size_bytes > MAX_BODY_BYTES:
+        raise BodyTooLargeError(f"The body is larger than {MAX_BODY_BYTES} bytes.")
+    return b"".join(chunks)
 
 
 async def send_json(send: Send, value: object, status: int = 200) -> None:
@@ -79,8 +84,10 @@ async def send_error(send: Send, error: QanatError) -> None:
     headers = [*JSON_HEADERS, (b"content-length", str(len(body)).encode())]
     if error.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
-    if error.status == 413:  # what is left of the body is not read
+    if error.status == 413:
         headers.append((b"connection", b"close"))
+    if error.status in (429, 503):
+        headers.append((b"retry-after", b"1"))
     await send({"type": "http.response.start", "status": error.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 

@@ -101,7 +101,7 @@ class ChatDelta(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a chunk adds to a choice; parts without news are left out."""
 
     role: str = ""
-    content: str = ""
+    content: str | msgspec.UnsetType = msgspec.UNSET
     reasoning: str = ""
     reasoning_content: str = ""
 

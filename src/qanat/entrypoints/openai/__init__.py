@@ -1,0 +1,1 @@
+"""The module path under which vLLM's users start an OpenAI server."""

@@ -1,0 +1,163 @@
+"""Starts engine and HTTP server in one process, and stops both."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+
+import uvicorn
+import uvloop
+from starlette.types import Receive, Scope, Send
+
+from qanat.config.engine_config import EngineConfig
+from qanat.config.prepare import Prepared, prepare
+from qanat.engine.async_engine import AsyncEngine
+from qanat.server.app import App, build_app
+from qanat.server.errors import UnavailableError
+from qanat.server.http import send_error
+from qanat.server.listening import bind_tcp, bind_unix, url_of
+from qanat.server.sampling_defaults import read_sampling_defaults
+
+log = logging.getLogger(__name__)
+
+DRAIN_TIMEOUT_S = 30
+"""How long running requests may go on after the signal to stop."""
+KEEP_ALIVE_S = 75
+"""Idle connections stay open longer than clients keep them in their pools, so that none is closed under a request."""
+DEATH_CHECK_S = 0.5
+DEATH_NOTICE_S = 10.0
+"""How long a server whose engine has died still answers, so that probes see the reason, before it exits."""
+
+
+def serve(wishes: EngineConfig) -> int:
+    """Serves until SIGTERM or SIGINT; a second signal cuts running requests off.
+
+    Args:
+        wishes: every setting.
+
+    Returns:
+        The exit code: 0 after a signal, 1 if the engine died.
+
+    Raises:
+        QanatError: the server cannot start; the message says what to change.
+    """
+    prepared = prepare(wishes)
+    options = prepared.wishes
+    sock = bind_unix(options.uds) if options.uds else bind_tcp(options.host, options.port)
+    address = options.uds or url_of(sock, options.host)
+    with contextlib.closing(sock), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(prepared, sock, address))
+
+
+async def _serve(prepared: Prepared, sock: socket.socket, address: str) -> int:
+    options = prepared.wishes
+    defaults, decisions = read_sampling_defaults(
+        options.generation_config, options.override_generation_config, prepared.config.model_path
+    )
+    front = _Front()
+    server = _Server(
+        uvicorn.Config(
+            front,
+            loop="none",
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            log_level=options.uvicorn_log_level,
+            access_log=not options.disable_uvicorn_access_log,
+            server_header=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=DRAIN_TIMEOUT_S,
+        ),
+        front,
+    )
+    serving = asyncio.create_task(server.serve(sockets=[sock]))
+    starting = asyncio.create_task(AsyncEngine.start(prepared.config, [*prepared.decisions, *decisions]))
+    try:
+        await asyncio.wait({serving, starting}, return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():  # told to stop while loading
+            serving.result()
+            return 0
+        engine = starting.result()
+        front.app = build_app(engine, options, defaults)
+        for decision in engine.decisions[len(prepared.decisions) :]:
+            log.info("%s", decision)
+        _say_ready(engine, address, options)
+        return await _until_stopped(serving, server, engine)
+    finally:
+        starting.cancel()
+        server.should_exit = True
+        await asyncio.gather(serving, starting, return_exceptions=True)
+        if front.app is not None:
+            front.app.close()
+        if not starting.cancelled() and starting.exception() is None:
+            await starting.result().shutdown()
+
+
+async def _until_stopped(serving: asyncio.Task[None], server: _Server, engine: AsyncEngine) -> int:
+    """Waits for the server's end; a dead engine brings it about."""
+    while not serving.done():
+        await asyncio.wait({serving}, timeout=DEATH_CHECK_S)
+        if engine.health().is_alive or server.should_exit:
+            continue
+        log.error("The engine died; the server exits in %.0f s.", DEATH_NOTICE_S)
+        await asyncio.wait({serving}, timeout=DEATH_NOTICE_S)
+        return 1
+    serving.result()
+    return 0
+
+
+class _Front:
+    """Answers 503 until the application is there."""
+
+    def __init__(self) -> None:
+        self.app: App | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one connection."""
+        if self.app is not None:
+            await self.app(scope, receive, send)
+        elif scope["type"] == "http":
+            await send_error(send, UnavailableError("The model is being loaded; try again soon."))
+
+
+class _Server(uvicorn.Server):
+    """uvicorn with our meaning of signals: the first stops, the second hurries, and the caller goes on afterwards."""
+
+    def __init__(self, config: uvicorn.Config, front: _Front) -> None:
+        super().__init__(config)
+        self._front = front
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Handles the signals while the server runs."""
+        loop = asyncio.get_running_loop()
+        signals = (signal.SIGTERM, signal.SIGINT)
+        for number in signals:
+            loop.add_signal_handler(number, self._stop)
+        try:
+            yield
+        finally:
+            for number in signals:
+                loop.remove_signal_handler(number)
+
+    def _stop(self) -> None:
+        if self._front.app is not None:
+            self._front.app.begin_stopping()
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+
+def _say_ready(engine: AsyncEngine, address: str, options: EngineConfig) -> None:
+    """One line that says where the server is and how to ask it."""
+    name = engine.config.served_model_names[0]
+    key = " -H 'Authorization: Bearer YOUR_KEY'" if options.api_key else ""
+    where = f"--unix-socket {address} http://localhost" if options.uds else address
+    body = f'{{"model": "{name}", "prompt": "The future of AI is", "max_tokens": 50, "temperature": 0}}'
+    ask = f"curl {where}/v1/completions -H 'Content-Type: application/json'{key} -d '{body}'"
+    sys.stdout.write(f"Qanat serves {name} at {address}. Ask it: {ask}\n")
+    sys.stdout.flush()
