@@ -13,6 +13,7 @@ from qanat.engine.admission import Admission
 from qanat.engine.assembly import build_core
 from qanat.engine.async_engine import load_tokenizer
 from qanat.engine.output_processor import OutputProcessor
+from qanat.scheduler.stats import SchedulerStats
 
 
 class SyncEngine:
@@ -71,6 +72,10 @@ class SyncEngine:
                 if step.event.finish_reason is not None:
                     del self._processors[output.request_id], self._owners[output.request_id]
                 yield owner, step.event
+
+    def stats(self) -> SchedulerStats:
+        """Counters and gauges of the scheduler."""
+        return self._core.stats()
 
     def abort_all(self) -> None:
         """Ends everything that is queued or running."""

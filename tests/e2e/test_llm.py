@@ -1,0 +1,71 @@
+"""Offline generation through the public names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from qanat import LLM, SamplingParams
+from qanat.core.errors import CheckpointError, ConfigError, ContextLengthError, InvalidRequestError
+
+OPTIONS = {"max_model_len": 2048, "max_num_seqs": 4, "num_threads": 1}
+
+
+@pytest.fixture(scope="module")
+def llm(demo_model: Path) -> Iterator[LLM]:
+    with LLM(str(demo_model), **OPTIONS) as model:
+        yield model
+
+
+def test_generate_takes_texts_and_token_ids(llm: LLM) -> None:
+    params = SamplingParams(max_tokens=8, temperature=0)
+    by_text = llm.generate("What is 2 + 3?", params)[0]
+    by_ids = llm.generate(by_text.prompt_token_ids, params)[0]
+    assert by_text.outputs[0].token_ids == by_ids.outputs[0].token_ids
+    assert (by_text.prompt, by_ids.prompt) == ("What is 2 + 3?", None)
+
+
+def test_results_keep_the_order_of_the_prompts(llm: LLM) -> None:
+    prompts = [f"{i} plus {i} is" for i in range(9)]
+    params = SamplingParams(max_tokens=6, temperature=0)
+    together = llm.generate(prompts, params)
+    assert [result.prompt for result in together] == prompts
+    alone = [llm.generate(prompt, params)[0].outputs[0].text for prompt in prompts]
+    assert [result.outputs[0].text for result in together] == alone
+
+
+def test_chat_answers(llm: LLM) -> None:
+    conversation = [{"role": "user", "content": "What is 2 + 3?"}]
+    result = llm.chat(conversation, SamplingParams(max_tokens=200, temperature=0))[0]
+    assert "5" in result.outputs[0].text
+    quick = llm.chat(
+        [conversation, conversation],
+        SamplingParams(max_tokens=60, temperature=0),
+        chat_template_kwargs={"enable_thinking": False},
+    )
+    assert quick[0].outputs[0].text == quick[1].outputs[0].text
+
+
+def test_choices_differ_and_a_seed_repeats_them(llm: LLM) -> None:
+    params = SamplingParams(n=3, seed=5, temperature=1.5, max_tokens=12, ignore_eos=True)
+    first, second = (llm.generate("Hello", params)[0] for _ in range(2))
+    texts = [output.token_ids for output in first.outputs]
+    assert texts == [output.token_ids for output in second.outputs]
+    assert len({tuple(ids) for ids in texts}) == 3
+
+
+def test_errors_leave_the_model_usable(llm: LLM) -> None:
+    with pytest.raises(ContextLengthError):
+        llm.generate([[1] * 4000, [1]])
+    with pytest.raises(InvalidRequestError):
+        llm.generate(["a", "b"], [SamplingParams()])
+    assert llm.generate("a", SamplingParams(max_tokens=2))[0].outputs[0].finish_reason in ("length", "stop")
+
+
+def test_bad_options_are_named() -> None:
+    with pytest.raises(ConfigError, match="max_model_len|max-model-len"):
+        LLM(None, max_model_length=5)
+    with pytest.raises((CheckpointError, ConfigError), match="nowhere"):
+        LLM("/nowhere")

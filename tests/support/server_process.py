@@ -1,0 +1,112 @@
+"""A real server in a process of its own, on a free port of the loopback interface."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+import httpx
+
+START_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 30.0
+COMMAND = [sys.executable, "-m", "qanat"]
+
+
+def free_port() -> int:
+    """A TCP port that nothing listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class ServerProcess:
+    """`qanat serve` with these arguments; use as a context manager.
+
+    Args:
+        arguments: after `serve`; host and port are added unless they are among them.
+        command: what to run instead of `python -m qanat serve`.
+    """
+
+    def __init__(self, arguments: Sequence[str], *, command: Sequence[str] | None = None) -> None:
+        self.port = free_port()
+        given = list(arguments)
+        if "--port" in given:
+            given[given.index("--port") + 1] = str(self.port)
+        else:
+            given += ["--port", str(self.port)]
+        self._arguments = [*(command or [*COMMAND, "serve"]), *given]
+        self._log = tempfile.NamedTemporaryFile("w+", prefix="qanat-test-", suffix=".log")  # noqa: SIM115
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def base_url(self) -> str:
+        """Root of the server, without a slash at the end."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def output(self) -> str:
+        """Everything it printed so far."""
+        return Path(self._log.name).read_text()
+
+    def __enter__(self) -> ServerProcess:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        self.process = subprocess.Popen(
+            self._arguments, stdout=self._log, stderr=subprocess.STDOUT, env=environment, start_new_session=True
+        )
+        self._wait_until_ready()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        self._log.close()
+
+    def stop(self) -> int:
+        """Asks it to end, and makes it after a while; returns the exit code."""
+        assert self.process is not None
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            return self.process.wait()
+
+    def child_pids(self) -> list[int]:
+        """Processes that the server started."""
+        assert self.process is not None
+        path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        return [int(pid) for pid in path.read_text().split()]
+
+    def _wait_until_ready(self) -> None:
+        assert self.process is not None
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                raise AssertionError(f"the server ended with {self.process.returncode}:\n{self.output}")
+            try:
+                if httpx.get(f"{self.base_url}/ready", timeout=2.0).status_code == 200:
+                    return
+            except httpx.TransportError:
+                pass
+            time.sleep(0.1)
+        self.stop()
+        raise AssertionError(f"the server was not ready within {START_TIMEOUT_S} s:\n{self.output}")
+
+
+def run_command(arguments: Sequence[str], *, timeout_s: float = 120.0) -> subprocess.CompletedProcess[str]:
+    """Runs `qanat` with these arguments to its end."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [*COMMAND, *arguments], capture_output=True, text=True, timeout=timeout_s, env=environment, check=False
+    )
