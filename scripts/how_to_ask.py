@@ -56,6 +56,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--host", default=os.environ.get("QANAT_HOST", "127.0.0.1"))
     parser.add_argument("--port", type=int, default=int(os.environ.get("QANAT_PORT", "8000")))
+    parser.add_argument("--uds", default=os.environ.get("QANAT_UDS"))
     parser.add_argument("--api-key", nargs="+", default=[os.environ.get("QANAT_API_KEY", "none")])
     return parser.parse_known_args(arguments)[0]
 
@@ -64,6 +65,8 @@ def main(arguments: list[str]) -> int:
     """Waits for the server, prints the examples."""
     process_id = int(arguments[0])
     options = parse(arguments[1:])
+    if options.uds or not options.port:  # the server's own line tells its address
+        return 0
     host = "127.0.0.1" if options.host == "0.0.0.0" else options.host
     url, key = f"http://{host}:{options.port}", options.api_key[0]
     while get(f"{url}/ready", key) is None:

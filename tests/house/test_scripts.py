@@ -60,3 +60,9 @@ def test_how_to_ask_ends_when_the_server_does() -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     assert how_to_ask.main([str(ended.pid), "--port", "9"]) == 1
+
+
+@pytest.mark.parametrize("arguments", [("--port", "0"), ("--uds", "socket")])
+def test_how_to_ask_leaves_unknown_addresses_to_the_server(arguments: tuple[str, str], capsys) -> None:
+    assert how_to_ask.main([str(os.getpid()), *arguments]) == 0
+    assert capsys.readouterr().out == ""
