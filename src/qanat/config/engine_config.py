@@ -240,6 +240,15 @@ class ServerOptions:
     default_chat_template_kwargs: Mapping[str, Any] | None = option(
         Kind.JSON, None, 'Template arguments of requests that bring none, e.g. {"enable_thinking": false}.'
     )
+    generation_config: str = option(
+        Kind.TEXT,
+        "auto",
+        "Where sampling fields that a request leaves out come from: auto is the checkpoint's generation_config.json, "
+        "a folder that folder's, vllm nothing but neutral values.",
+    )
+    override_generation_config: Mapping[str, Any] | None = option(
+        Kind.JSON, None, 'Sampling fields that go before the file, e.g. {"temperature": 0.6}.'
+    )
     reasoning_parser: str | None = option(
         Kind.TEXT, None, "How thinking is told from the answer; none switches it off. Default: by the model."
     )

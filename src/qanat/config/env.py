@@ -19,6 +19,8 @@ from qanat.core.decision import Decision
 
 _SERVICE_LINK = re.compile(r"QANAT_(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)")
 """Names that Kubernetes gives to the address of a service called "qanat"."""
+FILE_VARIABLE = "QANAT_CONFIG"
+"""Names the YAML file of settings, as --config does."""
 _LINK_VALUE = re.compile(r"(tcp|udp|sctp)://")
 
 
@@ -106,6 +108,6 @@ def read_environment(variables: Mapping[str, str] | None = None) -> Environment:
 
 @functools.cache
 def flag_variables() -> frozenset[str]:
-    """`QANAT_<FLAG>` for every flag, those that only vLLM knows included."""
-    own = {option.variable for option in OPTIONS.values()}
+    """`QANAT_<FLAG>` for every flag, --config and those that only vLLM knows included."""
+    own = {option.variable for option in OPTIONS.values()} | {FILE_VARIABLE}
     return frozenset(own | {VARIABLE_PREFIX + name.replace("-", "_").upper() for name in known_flags()})

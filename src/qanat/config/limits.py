@@ -36,9 +36,11 @@ def scheduler_limits(
     open_limits = tuple(name for name in ("max_model_len", "max_num_seqs") if getattr(wishes, name) is None)
     max_model_len = _max_model_len(wishes, model, environment, said)
     max_num_seqs, max_num_batched_tokens = _batch(wishes, max_model_len, said)
-    if not wishes.enable_chunked_prefill:
-        max_model_len, max_num_batched_tokens = _whole_prompts(
-            wishes, max_model_len, max_num_batched_tokens, said
+    if not wishes.enable_chunked_prefill and max_num_batched_tokens < max_model_len:
+        raise ConfigError(
+            f"--no-enable-chunked-prefill needs --max-num-batched-tokens ({max_num_batched_tokens}) to be at least "
+            f"--max-model-len ({max_model_len}): raise the first, lower the second, or leave chunked prefill on.",
+            param="--max-num-batched-tokens",
         )
     limits = SchedulerLimits(
         max_num_batched_tokens=max_num_batched_tokens,
@@ -59,8 +61,14 @@ def _max_model_len(
 ) -> int:
     window, wanted = model.context_window, wishes.max_model_len
     if wanted is None:
-        said.append(Decision("--max-model-len", None, window, "the model's window"))
-        return window
+        got, why, tokens = window, "the model's window", wishes.max_num_batched_tokens
+        if not wishes.enable_chunked_prefill and tokens is not None and tokens < window:
+            got, why = (
+                tokens,
+                "without chunked prefill a prompt must fit one step of --max-num-batched-tokens",
+            )
+        said.append(Decision("--max-model-len", None, got, why))
+        return got
     if wanted > window:
         if not environment.switch("VLLM_ALLOW_LONG_MAX_MODEL_LEN"):
             raise ConfigError(
@@ -83,8 +91,11 @@ def _batch(wishes: EngineConfig, max_model_len: int, said: list[Decision]) -> tu
             param="--max-num-batched-tokens",
         )
     if tokens is None:
-        got = max(DEFAULT_MAX_NUM_BATCHED_TOKENS, seqs or 0)
-        why = "default" if got == DEFAULT_MAX_NUM_BATCHED_TOKENS else "a token for each running request"
+        got, why = DEFAULT_MAX_NUM_BATCHED_TOKENS, "default"
+        if seqs is not None and seqs > got:
+            got, why = seqs, "a token for each running request"
+        if not wishes.enable_chunked_prefill and max_model_len > got:
+            got, why = max_model_len, "without chunked prefill a step must hold the longest prompt"
         said.append(Decision("--max-num-batched-tokens", None, got, why))
     elif seqs is not None and tokens > seqs * max_model_len:
         got = seqs * max_model_len
@@ -97,27 +108,6 @@ def _batch(wishes: EngineConfig, max_model_len: int, said: list[Decision]) -> tu
         why = "default" if seqs == DEFAULT_MAX_NUM_SEQS else "a step has room for no more tokens"
         said.append(Decision("--max-num-seqs", None, seqs, why))
     return seqs, got
-
-
-def _whole_prompts(
-    wishes: EngineConfig, max_model_len: int, tokens: int, said: list[Decision]
-) -> tuple[int, int]:
-    """Without chunks a step must hold the longest prompt."""
-    if tokens >= max_model_len:
-        return max_model_len, tokens
-    if wishes.max_num_batched_tokens is None:
-        why = "without chunked prefill a step must hold the longest prompt"
-        said.append(Decision("--max-num-batched-tokens", None, max_model_len, why))
-        return max_model_len, max_model_len
-    if wishes.max_model_len is None:
-        why = "without chunked prefill a prompt must fit one step of --max-num-batched-tokens"
-        said.append(Decision("--max-model-len", None, tokens, why))
-        return tokens, tokens
-    raise ConfigError(
-        f"--no-enable-chunked-prefill needs --max-num-batched-tokens ({tokens}) to be at least --max-model-len "
-        f"({max_model_len}): raise the first, lower the second, or leave chunked prefill on.",
-        param="--max-num-batched-tokens",
-    )
 
 
 def cache_limits(wishes: EngineConfig, dtype: str, said: list[Decision]) -> CacheLimits:

@@ -33,9 +33,9 @@ def locate_model(wishes: EngineConfig, environment: Environment) -> tuple[Path, 
     if wishes.model is None:
         return _demo()
     folder = Path(wishes.model).expanduser()
-    if folder.is_dir():
+    if wishes.model and folder.is_dir():
         return folder, []
-    if folder.exists():
+    if wishes.model and folder.exists():
         raise ConfigError(
             f"--model {wishes.model} is a file; give the folder that holds config.json.", param="--model"
         )

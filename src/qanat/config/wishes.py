@@ -31,8 +31,14 @@ class Setting:
     origin: str
 
 
-def settings_of_flags(written: Sequence[Written]) -> tuple[list[Setting], list[Decision]]:
+def settings_of_flags(
+    written: Sequence[Written], kinds: Mapping[str, Kind]
+) -> tuple[list[Setting], list[Decision]]:
     """Settings of the command line: the last use of a flag wins; JSON is merged, keys over whole values.
+
+    Args:
+        written: uses of flags.
+        kinds: value kind of each flag, those of the command itself included.
 
     Raises:
         ConfigError: a value that cannot be read.
@@ -48,7 +54,7 @@ def settings_of_flags(written: Sequence[Written]) -> tuple[list[Setting], list[D
             is_secret = _is_secret(name)
             shown = [HIDDEN if is_secret else " ".join(use.texts) for use in (whole[0], whole[-1])]
             notes.append(Decision(f"--{name}", shown[0], shown[1], why))
-        value = read_text(_kind(name), whole[-1].texts, whole[-1].spelling) if whole else None
+        value = read_text(kinds[name], whole[-1].texts, whole[-1].spelling) if whole else None
         paths = [use for use in uses if use.path]
         if paths:
             value = _with_keys(value if isinstance(value, Mapping) else {}, paths)
@@ -150,8 +156,8 @@ def _kind(name: str) -> Kind:
 
 
 def _is_secret(name: str) -> bool:
-    known = _option(name)
-    return known.is_secret if known else known_flags()[name].is_secret
+    known = _option(name) or known_flags().get(name)
+    return known is not None and known.is_secret
 
 
 def _with_keys(whole: Mapping[str, object], uses: Sequence[Written]) -> dict[str, object]:

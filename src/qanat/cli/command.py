@@ -1,0 +1,204 @@
+"""What a command is, and how its command line is read: flags of its own beside those of the engine."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from qanat.config.command_line import Grammar, read_command_line
+from qanat.config.engine_config import EngineConfig
+from qanat.config.env import FILE_VARIABLE, Environment, read_environment
+from qanat.config.options import Option, option, options_of
+from qanat.config.values import Kind
+from qanat.config.wishes import (
+    Setting,
+    build,
+    merge,
+    settings_of_flags,
+    settings_of_mapping,
+    settings_of_variables,
+)
+from qanat.core.errors import ConfigError
+
+HELP_FLAGS = ("-h", "--help")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileOptions:
+    """Settings file."""
+
+    config: str | None = option(
+        Kind.TEXT,
+        None,
+        "YAML file with flags as keys. A flag on the command line goes before its variable QANAT_<FLAG>, and that "
+        "before the file.",
+    )
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command of `qanat`.
+
+    Attributes:
+        name: as it is called.
+        summary: one line for the list of commands.
+        description: what it does, for its own help.
+        examples: command lines, one each.
+        groups: groups of engine flags that it takes.
+        own: a dataclass of flags of its own.
+        word: placeholder of the word that it takes beside flags.
+        word_help: what that word is.
+    """
+
+    name: str
+    summary: str
+    description: str
+    examples: tuple[str, ...]
+    groups: tuple[type, ...]
+    own: type
+    word: str
+    word_help: str
+
+    @property
+    def options(self) -> list[Option]:
+        """All its flags, its own first."""
+        return [one for group in (self.own, FileOptions, *self.groups) for one in options_of(group)]
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """A command line that has been read.
+
+    Attributes:
+        wishes: the engine's settings.
+        own: the command's own settings, an instance of `Command.own`.
+        words: what is neither flag nor value.
+        environment: variables that were read with it.
+    """
+
+    wishes: EngineConfig
+    own: Any
+    words: tuple[str, ...]
+    environment: Environment
+
+
+def read_invocation(
+    command: Command, arguments: Sequence[str], environment: Environment | None = None
+) -> Invocation:
+    """Reads the command line, variables and the settings file.
+
+    Args:
+        command: which one.
+        arguments: without the command's name.
+        environment: this process's unless given.
+
+    Raises:
+        ConfigError: anything wrong in any of them, with the place.
+    """
+    environment = environment or read_environment()
+    grammar = Grammar.of(command.options)
+    line = read_command_line(arguments, grammar)
+    flags, notes = settings_of_flags(line.written, grammar.kinds)
+    own_names = {one.flag[2:]: one for group in (command.own, FileOptions) for one in options_of(group)}
+    own = {setting.name: setting for setting in flags if setting.name in own_names}
+    for name, setting in own.items():
+        own_names[name].check(setting.value, setting.origin)
+    variables = {name: text for name, text in environment.flags.items() if name != FILE_VARIABLE}
+    file = own.pop("config", Setting("config", environment.flags.get(FILE_VARIABLE), FILE_VARIABLE))
+    settings, more_notes = merge(
+        [
+            [setting for setting in flags if setting.name not in own_names],
+            settings_of_variables(variables),
+            settings_of_mapping(read_yaml(str(file.value)), str(file.value)) if file.value else [],
+        ]
+    )
+    return Invocation(
+        wishes=build(settings, (*line.notes, *notes, *more_notes)),
+        own=command.own(**{name.replace("-", "_"): setting.value for name, setting in own.items()}),
+        words=line.words,
+        environment=environment,
+    )
+
+
+def with_model_word(invocation: Invocation) -> EngineConfig:
+    """The wishes of a command whose only word is the model.
+
+    Raises:
+        ConfigError: more than one word, or a word and another --model.
+    """
+    wishes, words = invocation.wishes, invocation.words
+    if len(words) > 1:
+        raise ConfigError(
+            f"one model can be named, got {' and '.join(words)}; a value that belongs to a flag stands right behind it."
+        )
+    if not words:
+        return wishes
+    if wishes.model is not None and wishes.model != words[0]:
+        raise ConfigError(
+            f"the model is named twice: {words[0]} and {wishes.model} (--model or QANAT_MODEL); leave one out.",
+            param="--model",
+        )
+    return dataclasses.replace(wishes, model=words[0])
+
+
+def read_yaml(path: str) -> dict[str, object]:
+    """The mapping in a YAML file.
+
+    Raises:
+        ConfigError: it cannot be read, or is no mapping.
+    """
+    import yaml
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            values = yaml.safe_load(file)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--config {path}: cannot be read: {error}", param="--config") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--config {path}: no valid YAML: {error}", param="--config") from None
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise ConfigError(f"--config {path}: must hold flags as keys, such as port: 8000.", param="--config")
+    return {str(key): value for key, value in values.items()}
+
+
+def help_parser(command: Command, parser: argparse.ArgumentParser | None = None) -> argparse.ArgumentParser:
+    """A parser that knows every flag: for help and shell completion, not for reading.
+
+    Args:
+        command: which one.
+        parser: filled in; a new one unless given.
+    """
+    parser = parser or argparse.ArgumentParser(prog=f"qanat {command.name}", add_help=False)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.description = command.description
+    parser.epilog = "Examples:\n" + "\n".join(f"  {example}" for example in command.examples)
+    parser.usage = f"{parser.prog} [{command.word}] [flags]"
+    parser.add_argument("word", metavar=command.word, nargs="?", help=command.word_help)
+    parser.add_argument(*HELP_FLAGS, action="help", help="Show this and exit.")
+    groups: dict[str, argparse._ArgumentGroup] = {}
+    for one in command.options:
+        if one.group not in groups:
+            groups[one.group] = parser.add_argument_group(one.group)
+        _add(groups[one.group], one)
+    return parser
+
+
+def _add(group: argparse._ArgumentGroup, one: Option) -> None:
+    text = one.help.replace("%", "%%")
+    if one.default not in (None, (), False, True):
+        text += f" Default: {one.default}."
+    extra: dict[str, Any] = {"help": text, "default": argparse.SUPPRESS}
+    if one.kind is Kind.SWITCH:
+        extra["action"] = argparse.BooleanOptionalAction
+    else:
+        extra["metavar"] = one.metavar.split(" ")[0] if one.kind is Kind.TEXTS else one.metavar
+        extra["nargs"] = "+" if one.kind is Kind.TEXTS else None
+        if one.choices:
+            extra["choices"] = one.choices
+            extra["metavar"] = None
+    group.add_argument(one.flag, *one.aliases, **extra)

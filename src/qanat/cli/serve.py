@@ -1,0 +1,64 @@
+"""`qanat serve`: reads the wishes, says what was decided, and serves."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from qanat.cli.command import HELP_FLAGS, Command, help_parser, read_invocation, with_model_word
+from qanat.cli.terminal import decision_lines, require_engine, tell
+from qanat.config.engine_config import GROUPS
+from qanat.config.prepare import prepare
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions:
+    """Serve."""
+
+
+COMMAND = Command(
+    name="serve",
+    summary="Serve a model over the OpenAI API.",
+    description=(
+        "Serves a model over the OpenAI API.\n\n"
+        "Flags are those of `vllm serve` where the meaning is the same. Flags that only vLLM has are accepted and\n"
+        "named at the start with what becomes of them. --flag=value, --flag value, --no-flag and _ for - are all\n"
+        "understood; JSON values also key by key: --compilation-config.cudagraph_mode NONE."
+    ),
+    examples=(
+        "qanat serve",
+        "qanat serve ./Qwen3.5-0.8B --port 8010 --max-model-len 32k --served-model-name qwen3.5",
+        "qanat serve --config server.yaml",
+    ),
+    groups=GROUPS,
+    own=ServeOptions,
+    word="MODEL",
+    word_help="Folder or hub id of the model; the same as --model.",
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Serves until it is told to stop.
+
+    Args:
+        arguments: the command line without `qanat serve`.
+
+    Raises:
+        QanatError: the server cannot start.
+    """
+    if any(argument in HELP_FLAGS for argument in arguments):
+        help_parser(COMMAND).print_help()
+        return 0
+    invocation = read_invocation(COMMAND, arguments)
+    wishes = with_model_word(invocation)
+    require_engine(COMMAND.name)
+    prepared = prepare(wishes, invocation.environment)
+    logging.basicConfig(
+        level=(prepared.wishes.log_level or "info").upper(), format="%(levelname)s %(name)s: %(message)s"
+    )
+    for line in decision_lines(prepared.decisions):
+        tell(line)
+    from qanat.server.run import serve
+
+    return serve(wishes)

@@ -1,0 +1,59 @@
+"""What the commands write to the terminal: results to standard output, everything else to standard error."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import json
+import sys
+from collections.abc import Iterable, Iterator
+
+from qanat.core.decision import Decision
+from qanat.core.errors import ConfigError
+
+MAX_SHOWN_CHARS = 72
+"""Longer values are cut in the middle."""
+
+ENGINE_MODULES = ("torch", "safetensors", "tokenizers", "zmq", "starlette", "uvicorn", "jinja2")
+"""Of these, one that is missing says that only the base is installed."""
+
+
+def echo(text: str = "") -> None:
+    """One line, or several, of the result."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def tell(text: str) -> None:
+    """One line for the person at the terminal that is no part of the result."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def show(value: object) -> str:
+    """A value as a user would write it, cut if it is long."""
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    if len(text) <= MAX_SHOWN_CHARS:
+        return text
+    half = (MAX_SHOWN_CHARS - 5) // 2
+    return f"{text[:half]} ... {text[-half:]}"
+
+
+def decision_lines(decisions: Iterable[Decision]) -> Iterator[str]:
+    """One line for each decision; neighbours with the same outcome and reason share one."""
+    for (got, why), group in itertools.groupby(decisions, key=lambda each: (show(each.got), each.why)):
+        names = [each.field if each.wanted is None else f"{each.field} {show(each.wanted)}" for each in group]
+        yield f"{', '.join(names)} -> {got}: {why}"
+
+
+def require_engine(command: str) -> None:
+    """Refuses a command that needs the engine where only the base is installed.
+
+    Raises:
+        ConfigError: naming what to install.
+    """
+    missing = [name for name in ENGINE_MODULES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"qanat {command} needs {', '.join(missing)}, which the base does not bring: pip install 'qanat[engine]'"
+        )

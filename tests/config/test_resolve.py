@@ -1,0 +1,262 @@
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from qanat.config.engine_config import EngineConfig
+from qanat.config.env import read_environment
+from qanat.config.known_flags import known_flags
+from qanat.config.model_config import ModelConfig
+from qanat.config.resolve import resolve
+from qanat.config.resolved import ResolvedConfig
+from qanat.core.decision import Decision
+from qanat.core.errors import CheckpointError, ConfigError
+from tests.config.tiny_folder import NO_VARIABLES, TINY_CONFIG, TWO_CORES
+
+MODEL = ModelConfig.from_dict(TINY_CONFIG)
+
+
+def settle(
+    variables: dict[str, str] | None = None, checkpoint: str = "", **wishes: Any
+) -> tuple[ResolvedConfig, dict[str, Decision]]:
+    """The resolved configuration, and decisions by field."""
+    environment = read_environment(variables) if variables else NO_VARIABLES
+    config, decisions = resolve(
+        EngineConfig(**wishes), MODEL, TWO_CORES, environment, model_path="/m", quantization=checkpoint
+    )
+    fields = [decision.field for decision in decisions]
+    assert len(fields) == len(set(fields))
+    return config, {decision.field: decision for decision in decisions}
+
+
+def test_defaults_without_any_flag() -> None:
+    config, decisions = settle()
+    limits = config.scheduler
+    assert (limits.max_model_len, limits.max_num_seqs, limits.max_num_batched_tokens) == (262144, 64, 512)
+    assert config.open_limits == ("max_model_len", "max_num_seqs")
+    assert (config.dtype, config.cache.kv_cache_dtype, config.cache.block_size) == (
+        "bfloat16",
+        "bfloat16",
+        64,
+    )
+    assert (config.cache.memory_share, config.num_threads) == (0.5, 2)
+    assert config.served_model_names == ("qanat-demo",)
+    derived = ["--dtype", "--max-model-len", "--max-num-seqs", "--max-num-batched-tokens", "--memory-share"]
+    assert set(decisions) == {*derived, "--num-threads"}
+    assert all(decision.wanted is None and decision.why for decision in decisions.values())
+
+
+def test_what_was_wished_holds_in_silence() -> None:
+    wishes: dict[str, Any] = {
+        "model": "m",
+        "dtype": "float32",
+        "max_model_len": 4096,
+        "max_num_seqs": 8,
+        "max_num_batched_tokens": 128,
+        "scheduling_policy": "priority",
+        "block_size": 16,
+        "kv_cache_dtype": "float16",
+        "memory_share": 0.25,
+        "kv_cache_memory_bytes": 2**30,
+        "num_threads": 1,
+        "seed": 7,
+        "enable_nan_check": False,
+        "enable_prefix_caching": False,
+        "async_scheduling": False,
+        "max_decode_stall_s": 0.1,
+        "max_num_queued_reqs": 5,
+        "max_num_queued_tokens": 50,
+        "init_timeout_s": 5,
+        "step_timeout_s": 6,
+        "served_model_name": ("a", "b"),
+        "load_format": "dummy",
+    }
+    config, decisions = settle(**wishes)
+    assert decisions == {}
+    assert config.open_limits == ()
+    limits, cache = config.scheduler, config.cache
+    assert dataclasses.astuple(limits) == (128, 8, 4096, "priority", 5, 50, 0.1, 0, True)
+    assert dataclasses.astuple(cache) == (16, "float16", 0.25, 2**30, None)
+    assert (config.seed, config.num_threads, config.is_nan_check_enabled) == (7, 1, False)
+    assert (config.init_timeout_s, config.step_timeout_s) == (5.0, 6.0)
+    assert config.served_model_names == ("a", "b")
+
+
+@pytest.mark.parametrize(("short", "full"), [("half", "float16"), ("float", "float32")])
+def test_short_names_of_types(short: str, full: str) -> None:
+    config, _ = settle(dtype=short, kv_cache_dtype=short)
+    assert (config.dtype, config.cache.kv_cache_dtype) == (full, full)
+
+
+@pytest.mark.parametrize(
+    ("wishes", "field", "got", "part"),
+    [
+        ({"block_size": 128}, "--block-size", 64, "64 tokens are the largest block"),
+        (
+            {"gpu_memory_utilization": 0.9},
+            "--gpu-memory-utilization",
+            "--memory-share 0.9",
+            "available memory",
+        ),
+        ({"tensor_parallel_size": 8}, "--tensor-parallel-size", 1, "not yet in this version"),
+        ({"data_parallel_size": 2}, "--data-parallel-size", 1, "not yet in this version"),
+        ({"pipeline_parallel_size": 2}, "--pipeline-parallel-size", 1, "not yet in this version"),
+        ({"enable_expert_parallel": True}, "--enable-expert-parallel", False, "one worker holds all experts"),
+        ({"enable_prefix_caching": True}, "--enable-prefix-caching", False, "not yet in this version"),
+        ({"async_scheduling": True}, "--async-scheduling", False, "not yet in this version"),
+        ({"enforce_eager": True}, "--enforce-eager", True, "always runs so"),
+        ({"trust_remote_code": True}, "--trust-remote-code", "no effect", "no code from a checkpoint"),
+        ({"quantization": "ascend"}, "--quantization", "bfloat16", "not quantised"),
+        ({"compilation_config": {"cudagraph_mode": "NONE"}}, "--compilation-config", "no graphs", "eagerly"),
+        ({"speculative_config": {"method": "mtp"}}, "--speculative-config", "no speculation", "not yet"),
+        ({"additional_config": {"enable_cpu_binding": True}}, "--additional-config", "no effect", "Ascend"),
+        ({"profiler_config": {"profiler": "torch"}}, "--profiler-config", "no profiler", "not yet"),
+        ({"num_threads": 16}, "--num-threads", 2, "may use 2 cores"),
+        ({"max_num_seqs": 600}, "--max-num-batched-tokens", 600, "a token for each running request"),
+        ({"max_num_batched_tokens": 16}, "--max-num-seqs", 16, "room for no more tokens"),
+        (
+            {"max_num_batched_tokens": 9999, "max_num_seqs": 2, "max_model_len": 100},
+            "--max-num-batched-tokens",
+            200,
+            "2 requests of 100 tokens cannot use more",
+        ),
+    ],
+)
+def test_every_override_is_a_decision(wishes: dict[str, Any], field: str, got: object, part: str) -> None:
+    _, decisions = settle(**wishes)
+    assert decisions[field].got == got
+    assert part in decisions[field].why
+
+
+def test_a_share_said_twice() -> None:
+    config, decisions = settle(memory_share=0.3, gpu_memory_utilization=0.9)
+    assert config.cache.memory_share == 0.3
+    assert decisions["--gpu-memory-utilization"].got == "ignored"
+
+
+def test_reserved_cores_stay_free() -> None:
+    config, decisions = settle({"VLLM_CPU_NUM_OF_RESERVED_CPU": "1"})
+    assert config.num_threads == 1
+    assert "keeps 1 of 2 cores free" in decisions["--num-threads"].why
+
+
+@pytest.mark.parametrize(
+    ("wishes", "parts"),
+    [
+        ({"max_model_len": 300000}, ["--max-model-len 300000", "262144", "VLLM_ALLOW_LONG_MAX_MODEL_LEN"]),
+        (
+            {"max_num_seqs": 64, "max_num_batched_tokens": 32},
+            ["--max-num-batched-tokens 32", "--max-num-seqs 64"],
+        ),
+        ({"block_size": 48}, ["--block-size 48", "32, 16"]),
+        ({"load_format": "pt"}, ["--load-format pt is not offered", "safetensors", "dummy"]),
+        ({"load_format": "zip"}, ["--load-format zip is unknown"]),
+        (
+            {"enable_chunked_prefill": False, "max_num_batched_tokens": 100, "max_model_len": 200},
+            ["--no-enable-chunked-prefill", "(100)", "(200)"],
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_way_out(wishes: dict[str, Any], parts: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        settle(**wishes)
+    assert all(part in caught.value.message for part in parts)
+    assert (caught.value.param or "").startswith("--")
+
+
+def test_a_window_may_be_exceeded_on_purpose() -> None:
+    config, decisions = settle({"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}, max_model_len=300000)
+    assert config.scheduler.max_model_len == 300000
+    assert "the model was made for 262144 tokens" in decisions["--max-model-len"].why
+
+
+def test_without_chunks_a_step_holds_the_longest_prompt() -> None:
+    config, decisions = settle(enable_chunked_prefill=False, max_num_batched_tokens=2000)
+    assert (config.scheduler.max_model_len, config.scheduler.max_num_batched_tokens) == (2000, 2000)
+    config, decisions = settle(enable_chunked_prefill=False, max_model_len=5000)
+    assert config.scheduler.max_num_batched_tokens == 5000
+    assert "hold the longest prompt" in decisions["--max-num-batched-tokens"].why
+
+
+def test_a_quantised_checkpoint_is_refused_and_its_shape_runs_as_random_weights() -> None:
+    with pytest.raises(CheckpointError, match=r"quantised \(fp8\).*--load-format dummy"):
+        settle(checkpoint="fp8")
+    config, decisions = settle(checkpoint="fp8", load_format="dummy")
+    assert config.dtype == "bfloat16" and decisions["--quantization"].wanted == "fp8"
+
+
+def test_unknown_json_keys_are_named_with_the_nearest_or_their_home() -> None:
+    _, decisions = settle(
+        compilation_config={
+            "enable_cpu_binding": "True",
+            "cudagraph_mod": "NONE",
+            "pass_config": {"enable_spp": 1},
+        },
+        additional_config={"ascend_compilation_config": {"enable_npugraph": True}, "enable_flashcomm": True},
+        speculative_config={"num_speculative_token": 3},
+    )
+    why = {field: decision.why for field, decision in decisions.items() if "." in field}
+    assert "belongs in --additional-config" in why["--compilation-config.enable_cpu_binding"]
+    assert "did you mean cudagraph_mode?" in why["--compilation-config.cudagraph_mod"]
+    assert "did you mean enable_sp?" in why["--compilation-config.pass_config.enable_spp"]
+    assert (
+        "did you mean enable_npugraph_ex?"
+        in why["--additional-config.ascend_compilation_config.enable_npugraph"]
+    )
+    assert "did you mean enable_flashcomm1?" in why["--additional-config.enable_flashcomm"]
+    assert "did you mean num_speculative_tokens?" in why["--speculative-config.num_speculative_token"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("kv-transfer-config", {"kv_connector": "MooncakeConnectorV1"}),
+        ("headless", True),
+        ("nnodes", 2),
+        ("node-rank", 1),
+        ("data-parallel-start-rank", 1),
+        ("data-parallel-rank", 3),
+        ("data-parallel-external-lb", True),
+        ("ssl-keyfile", "key.pem"),
+        ("middleware", ("auth.Check",)),
+        ("runner", "pooling"),
+        ("task", "embed"),
+    ],
+)
+def test_what_cannot_be_left_aside_is_refused_with_the_reason(name: str, value: object) -> None:
+    with pytest.raises(ConfigError) as caught:
+        settle(foreign_flags={name: value})
+    assert caught.value.message.startswith(f"--{name} is refused: ")
+    assert len(caught.value.message) > len(name) + 40
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("nnodes", 1),
+        ("node-rank", 0),
+        ("data-parallel-start-rank", 0),
+        ("headless", False),
+        ("runner", "generate"),
+    ],
+)
+def test_values_that_ask_for_what_happens_anyway_pass(name: str, value: object) -> None:
+    _, decisions = settle(foreign_flags={name: value})
+    assert f"--{name}" not in decisions
+
+
+def test_every_flag_of_vllm_has_an_outcome() -> None:
+    for name, known in known_flags().items():
+        if not known.is_refused:
+            decision = known.decide("x")
+            assert decision is not None
+            assert decision.field == f"--{name}" and decision.got in ("no effect", "not yet in this version")
+            assert len(decision.why) > 15
+
+
+def test_notes_of_the_wishes_come_first() -> None:
+    note = Decision("--max-model", None, "--max-model-len", "an abbreviation")
+    config, decisions = resolve(EngineConfig(notes=(note,)), MODEL, TWO_CORES, NO_VARIABLES, model_path="/m")
+    assert decisions[0] == note
