@@ -83,13 +83,14 @@ def test_an_id_that_is_live_cannot_be_used_again() -> None:
 
 
 def test_the_queue_is_bounded_in_requests() -> None:
-    loop = StepLoop(max_waiting_requests=2)
-    loop.add(make_request("a", 10))
-    loop.add(make_request("b", 10))
-    with pytest.raises(QueueFullError, match=r"2 requests are waiting.*--max-waiting-requests"):
-        loop.add(make_request("c", 10))
-    loop.step()  # a and b leave the queue for the batch
-    loop.add(make_request("c", 10))
+    loop = StepLoop(max_waiting_requests=2, max_num_seqs=1)
+    for request_id in "abc":  # one for the free row, two for the queue
+        loop.add(make_request(request_id, 10))
+    with pytest.raises(QueueFullError, match=r"2 requests are waiting.*--max-num-queued-reqs"):
+        loop.add(make_request("d", 10))
+    loop.step()  # a leaves the queue for the batch, and its row is not free any more
+    with pytest.raises(QueueFullError):
+        loop.add(make_request("d", 10))
     loop.run()
     loop.check_idle()
 

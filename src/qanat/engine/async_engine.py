@@ -12,6 +12,8 @@ from pathlib import Path
 
 import msgspec
 
+from qanat.config.engine_config import EngineConfig
+from qanat.config.prepare import prepare
 from qanat.config.resolved import ResolvedConfig
 from qanat.core.decision import Decision
 from qanat.core.errors import (
@@ -54,7 +56,7 @@ class EngineHealth(msgspec.Struct, frozen=True):
 
 
 class AsyncEngine:
-    """Generates tokens for many callers at once. Use `await AsyncEngine.start(config)`.
+    """Generates tokens for many callers at once. Use `await AsyncEngine.create(EngineConfig(model=...))`.
 
     Attributes:
         config: the resolved configuration.
@@ -106,6 +108,17 @@ class AsyncEngine:
             raise
         return cls(tokenizer, client, ready, decisions)
 
+    @classmethod
+    async def create(cls, wishes: EngineConfig) -> AsyncEngine:
+        """Resolves the wishes as the command line does, then starts.
+
+        Raises:
+            ConfigError: a wish that cannot be fulfilled.
+            CheckpointError, CapacityError, EngineDeadError: see `start`.
+        """
+        prepared = await asyncio.to_thread(prepare, wishes)
+        return await cls.start(prepared.config, prepared.decisions)
+
     async def generate(
         self,
         prompt_token_ids: list[int],
@@ -151,6 +164,11 @@ class AsyncEngine:
         for open_id in open_ids:
             await self._client.send(AbortRequest(open_id))
         return bool(open_ids)
+
+    @property
+    def core_pid(self) -> int | None:
+        """Process id of the core."""
+        return self._client.pid
 
     def health(self) -> EngineHealth:
         """See `EngineHealth`; costs nothing."""

@@ -76,7 +76,7 @@ class ProcessClient:
             message = await asyncio.wait_for(self.receive(), config.init_timeout_s)
         except TimeoutError:
             raise EngineDeadError(
-                f"The engine process was not ready within {config.init_timeout_s:.0f} s (--init-timeout)."
+                f"The engine process was not ready within {config.init_timeout_s:.0f} s (--init-timeout-s)."
             ) from None
         if isinstance(message, StartFailed):
             raise _error_of(message.code, message.message)

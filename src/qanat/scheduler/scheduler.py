@@ -204,17 +204,21 @@ class Scheduler:
         return outputs
 
     def _check_queue(self, request: Request) -> None:
-        """Bounds the queue. Into an empty one even a request over the token bound may go: waiting would not help it."""
+        """Bounds the queue. Into an empty one even a request over the token bound may go: waiting would not help it.
+
+        Requests for which there are rows do not count: they come in bursts between two steps and do not wait.
+        """
         waiting, limits = self._waiting, self._limits
-        if len(waiting) >= limits.max_waiting_requests:
+        num_free_rows = limits.max_num_seqs - len(self._running)
+        if len(waiting) >= limits.max_waiting_requests + num_free_rows:
             raise QueueFullError(
-                f"{len(waiting)} requests are waiting, the bound of the queue. Try again later or raise "
-                "--max-waiting-requests."
+                f"{len(waiting) - num_free_rows} requests are waiting, the bound of the queue. Try again later or "
+                "raise --max-num-queued-reqs."
             )
         if waiting.num_tokens and waiting.num_tokens + request.num_tokens > limits.max_waiting_tokens:
             raise QueueFullError(
                 f"{waiting.num_tokens} tokens are waiting; with {request.num_tokens} more the queue would exceed its "
-                f"bound of {limits.max_waiting_tokens}. Try again later or raise --max-waiting-tokens."
+                f"bound of {limits.max_waiting_tokens}. Try again later or raise --max-num-queued-tokens."
             )
 
     def _update_decodes(
