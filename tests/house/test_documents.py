@@ -80,3 +80,18 @@ def test_scripts_are_executable() -> None:
     for name in ("setup", "serve", "test", "check"):
         assert (ROOT / "scripts" / name).stat().st_mode & 0o111, name
     assert (ROOT / ".ci" / "run").stat().st_mode & 0o111
+
+
+def test_request_trace_names_what_exists() -> None:
+    """Every path is a file; every class, function and method occurs in the package's definitions."""
+    text = (ROOT / "docs" / "request-trace.md").read_text()
+    terms = re.findall(r"`([^`\n]+)`", CODE_BLOCK.sub("", text))
+    paths = [term for term in terms if term.endswith(".py")]
+    names = [term for term in terms if re.fullmatch(r"[A-Z]\w+(\.\w+)?|[a-z]+(_[a-z]+)+", term)]
+    assert len(paths) > 15
+    assert len(names) > 40
+    source = "\n".join(path.read_text() for path in (ROOT / "src" / "qanat").rglob("*.py"))
+    defined = re.findall(r'(?:class|def) (\w+)|^    (\w+):|code = "(\w+)"', source, re.MULTILINE)
+    known = {name for names_of_one in defined for name in names_of_one}
+    assert [path for path in paths if not (ROOT / "src" / "qanat" / path).is_file()] == []
+    assert [name for name in names if not set(name.split(".")) <= known] == []
