@@ -29,8 +29,6 @@ class RowState:
         num_tokens: tokens known.
         num_blocks: KV blocks held.
         edits: what is done to the logits before sampling, None if nothing ever is.
-        wants_prompt_logprobs: the prompt's log-probabilities are to be reported. A row that enters with prior
-            output reported them with its first output token, before it was preempted or moved here.
     """
 
     def __init__(self, new_row: NewRow, num_valid_token_ids: int) -> None:
@@ -51,8 +49,6 @@ class RowState:
             self._tokens[self.num_prompt_tokens :],
             num_valid_token_ids,
         )
-        has_prior_output = self.num_tokens > self.num_prompt_tokens
-        self.wants_prompt_logprobs = new_row.sampling.prompt_logprobs is not None and not has_prior_output
 
     @property
     def samples(self) -> bool:
@@ -80,7 +76,7 @@ class RowState:
         """Adds produced tokens."""
         end = self.num_tokens + len(token_ids)
         if end > len(self._tokens):
-            grown = np.empty(max(64, 2 * end), dtype=np.int32)
+            grown: npt.NDArray[np.int32] = np.empty(max(64, 2 * end), dtype=np.int32)
             grown[: self.num_tokens] = self._tokens[: self.num_tokens]
             self._tokens = grown
         self._tokens[self.num_tokens : end] = token_ids
@@ -104,7 +100,7 @@ class RowTable:
     def __init__(self, num_rows: int, max_blocks_per_row: int, num_valid_token_ids: int) -> None:
         self._rows: list[RowState | None] = [None] * num_rows
         self._num_valid_token_ids = num_valid_token_ids
-        self.block_tables = np.zeros((num_rows, max_blocks_per_row), dtype=np.int32)
+        self.block_tables: npt.NDArray[np.int32] = np.zeros((num_rows, max_blocks_per_row), dtype=np.int32)
 
     def __getitem__(self, row: int) -> RowState:
         """The request in this row.

@@ -25,13 +25,13 @@ def sample_tokens(logits: Tensor, rows: Sequence[RowState]) -> list[int]:
     """One token per row. The result of a row depends on that row alone.
 
     Args:
-        logits: [R, V] fp32, V valid tokens; rows that ask for edits are changed in place.
+        logits: [R, V] fp32, V valid tokens; not changed.
         rows: R requests; the token is for position `num_tokens`.
 
     Returns:
         R token ids, `NO_TOKEN` where every token is masked.
     """
-    has_choice = _apply_edits(logits, rows)
+    logits, has_choice = _edit(logits, rows)
     tokens = [NO_TOKEN] * len(rows)
     greedy = [i for i in has_choice if rows[i].sampling.temperature < MIN_TEMPERATURE]
     chosen = (logits if len(greedy) == len(rows) else logits[greedy]).argmax(dim=1).tolist() if greedy else []
@@ -42,18 +42,18 @@ def sample_tokens(logits: Tensor, rows: Sequence[RowState]) -> list[int]:
     return tokens
 
 
-def _apply_edits(logits: Tensor, rows: Sequence[RowState]) -> list[int]:
-    """Edits the logits; returns the rows that have a token left."""
-    edited = []
-    for i, row in enumerate(rows):
-        if row.edits is not None and row.edits.is_due:
-            row.edits.apply(logits[i])
-            edited.append(i)
-    if not edited:
-        return list(range(len(rows)))
+def _edit(logits: Tensor, rows: Sequence[RowState]) -> tuple[Tensor, list[int]]:
+    """The logits with each row's edits, in a copy if there are any, and the rows that have a token left."""
+    due = [(i, row.edits) for i, row in enumerate(rows) if row.edits is not None and row.edits.is_due]
+    if not due:
+        return logits, list(range(len(rows)))
+    logits = logits.clone()
+    for i, edits in due:
+        edits.apply(logits[i])
+    edited = [i for i, _ in due]
     is_dead = (logits[edited].amax(dim=1) == -math.inf).tolist()
     dead = {i for i, is_row_dead in zip(edited, is_dead, strict=True) if is_row_dead}
-    return [i for i in range(len(rows)) if i not in dead]
+    return logits, [i for i in range(len(rows)) if i not in dead]
 
 
 def _draw(logits: Tensor, rows: Sequence[RowState], drawn: Sequence[int], tokens: list[int]) -> None:

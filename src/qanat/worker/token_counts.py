@@ -23,7 +23,7 @@ class TokenCounts:
     ) -> None:
         distinct = np.unique(np.concatenate([prompt_token_ids, output_token_ids]))
         self._ids = distinct.astype(np.int64)
-        self._counts = np.zeros(len(distinct), dtype=np.float32)
+        self._counts: npt.NDArray[np.float32] = np.zeros(len(distinct), dtype=np.float32)
         self._places = {int(token_id): i for i, token_id in enumerate(distinct)}
         self._length = len(distinct)
         self.add_output(output_token_ids.tolist())

@@ -1,0 +1,1 @@
+"""How a batch reaches the workers."""

@@ -1,0 +1,125 @@
+"""From a `ScheduledBatch` and the rows' own memory to the tensors of a forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from qanat.core.batch import ScheduledBatch
+from qanat.core.errors import IntegrityError
+from qanat.layers.context import ForwardContext
+from qanat.models.decoder import CausalLM
+from qanat.worker.cache_tensors import CacheTensors
+from qanat.worker.row_state import RowState, RowTable
+
+
+@dataclass(frozen=True)
+class RowWork:
+    """What one row computes in this step.
+
+    Attributes:
+        row: batch row.
+        state: its request.
+        start, end: positions computed are start to end - 1.
+        offset: place of position `start` among the step's tokens.
+    """
+
+    row: int
+    state: RowState
+    start: int
+    end: int
+    offset: int
+
+    @property
+    def samples(self) -> bool:
+        """True if all known tokens are computed then, so that the next one can be chosen."""
+        return self.end == self.state.num_tokens and self.state.samples
+
+    @property
+    def num_prompt_logprobs(self) -> int:
+        """Prompt positions whose log-probabilities this step can tell: those after a position computed now."""
+        if self.state.sampling.prompt_logprobs is None:
+            return 0
+        return max(0, min(self.end, self.state.num_prompt_tokens - 1) - self.start)
+
+
+def update_rows(table: RowTable, batch: ScheduledBatch) -> list[RowWork]:
+    """Frees rows, lets requests in, appends blocks; returns the work in batch order.
+
+    Raises:
+        IntegrityError: the batch contradicts what the rows hold.
+    """
+    for row in batch.freed_rows:
+        table.free(row)
+    for new_row in batch.new_rows:
+        table.enter(new_row)
+    works, offset = [], 0
+    for scheduled in batch.rows:
+        table.add_blocks(scheduled.row, scheduled.new_block_ids)
+        state = table[scheduled.row]
+        start = state.num_computed_tokens
+        works.append(RowWork(scheduled.row, state, start, start + scheduled.num_scheduled_tokens, offset))
+        offset += scheduled.num_scheduled_tokens
+    return works
+
+
+def build_inputs(
+    works: Sequence[RowWork], table: RowTable, cache: CacheTensors, model: CausalLM, block_size: int
+) -> tuple[Tensor, ForwardContext]:
+    """Token ids [T] int64 and the context of the step.
+
+    Raises:
+        IntegrityError: a row has no token to compute, or fewer tokens or blocks than it was scheduled for.
+    """
+    _check_blocks(works, block_size)
+    rows = np.array([work.row for work in works])
+    starts = np.array([work.start for work in works])
+    ends = np.array([work.end for work in works])
+    lens = ends - starts
+    row_starts = np.concatenate([[0], np.cumsum(lens)])
+    # int32 ids as they are stored, int64 as torch indexes with them.
+    ids = np.concatenate([work.state.tokens(work.start, work.end) for work in works]).astype(np.int64)
+    positions = np.arange(len(ids)) - np.repeat(row_starts[:-1] - starts, lens)
+    blocks = table.block_tables[np.repeat(rows, lens), positions // block_size]
+    slots = blocks.astype(np.int64) * block_size + positions % block_size
+    num_blocks = -(-int(ends.max()) // block_size)
+    position_rows = torch.from_numpy(positions)[None]
+    cos, sin = model.rotary_rows(position_rows)
+    context = ForwardContext(
+        query_start_loc=_int32(row_starts),
+        seq_lens=_int32(ends),
+        num_computed=_int32(starts),
+        block_tables=torch.from_numpy(table.block_tables[rows, :num_blocks]),
+        slot_mapping=torch.from_numpy(slots),
+        state_ids=_int32(np.array([work.state.state_id for work in works])),
+        positions=position_rows,
+        cos=cos,
+        sin=sin,
+        kv_cache=cache.kv_blocks,
+        conv_states=cache.conv_states,
+        recurrent_states=cache.recurrent_states,
+        block_size=block_size,
+        host_query_lens=lens.tolist(),
+        host_seq_lens=ends.tolist(),
+    )
+    return torch.from_numpy(ids), context
+
+
+def _check_blocks(works: Sequence[RowWork], block_size: int) -> None:
+    for work in works:
+        if work.end <= work.start:
+            raise IntegrityError(f"request {work.state.request_id} was scheduled with no token to compute")
+        if work.end > work.state.num_blocks * block_size:
+            raise IntegrityError(
+                f"request {work.state.request_id} computes up to token {work.end} but owns "
+                f"{work.state.num_blocks} blocks of {block_size}"
+            )
+
+
+def _int32(values: npt.NDArray[np.int64]) -> Tensor:
+    return torch.from_numpy(values.astype(np.int32))

@@ -1,0 +1,73 @@
+"""The memory behind a `CacheSpec`: every region, for all layers, allocated once at start."""
+
+from __future__ import annotations
+
+import math
+import mmap
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from qanat.core.cache_spec import CacheRegion, CacheSpec
+
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class CacheTensors:
+    """One tensor per layer and region.
+
+    Attributes:
+        kv_blocks: [2, N, block_size, KV heads, head_dim] per full-attention layer; index 0 is K, 1 is V.
+        conv_states: [S, conv_kernel - 1, conv_dim] per linear-attention layer.
+        recurrent_states: [S, value heads, key_head_dim, value_head_dim] fp32 per linear-attention layer.
+    """
+
+    kv_blocks: list[Tensor]
+    conv_states: list[Tensor]
+    recurrent_states: list[Tensor]
+
+    @property
+    def size_bytes(self) -> int:
+        """All of them together."""
+        return sum(t.nbytes for t in [*self.kv_blocks, *self.conv_states, *self.recurrent_states])
+
+
+def allocate_cache(
+    spec: CacheSpec, num_blocks: int, num_states: int, device: torch.device | str = "cpu"
+) -> CacheTensors:
+    """All regions, zeroed. On the CPU a page takes memory only once it is written.
+
+    Args:
+        spec: regions and their unit shapes.
+        num_blocks: N, the reserved block included.
+        num_states: S, the reserved state included; 0 without recurrent layers.
+        device: where they lie.
+    """
+    counts = {"block": num_blocks, "state": num_states}
+    by_name = {
+        region.name: _layers(region, counts[region.unit], torch.device(device)) for region in spec.regions
+    }
+    return CacheTensors(
+        kv_blocks=by_name.get("kv_blocks", []),
+        conv_states=by_name.get("conv_state", []),
+        recurrent_states=by_name.get("recurrent_state", []),
+    )
+
+
+def _layers(region: CacheRegion, num_units: int, device: torch.device) -> list[Tensor]:
+    """The region's tensor of each layer. Keys and values, the first axis of a block, stand before the units."""
+    shape = region.unit_shape
+    layout = (shape[0], num_units, *shape[1:]) if region.unit == "block" else (num_units, *shape)
+    zeros = _zeros((region.num_layers, *layout), DTYPES[region.dtype], device)
+    return list(zeros.unbind(0))
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Zeros; on the CPU from the kernel's own zero pages, because `torch.zeros` writes every page at once."""
+    size_bytes = math.prod(shape) * dtype.itemsize
+    if device.type != "cpu" or not size_bytes:
+        return torch.zeros(shape, dtype=dtype, device=device)
+    pages = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return torch.frombuffer(pages, dtype=dtype).view(shape)

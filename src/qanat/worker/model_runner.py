@@ -1,0 +1,188 @@
+"""One step on the device: inputs, forward pass, logits where they are needed, tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from qanat.core.batch import RowOutput, ScheduledBatch, StepOutput, TokenLogprobs
+from qanat.models.decoder import CausalLM
+from qanat.worker.batch_inputs import RowWork, build_inputs, update_rows
+from qanat.worker.cache_tensors import CacheTensors
+from qanat.worker.logprobs import token_logprobs
+from qanat.worker.row_state import RowTable
+from qanat.worker.sampler import NO_TOKEN, sample_tokens
+
+NOT_FINITE = (
+    "The model's scores for this request are not finite numbers. If it happens again, try --dtype float32 and "
+    "check the checkpoint."
+)
+NOTHING_LEFT = (
+    "No token may be chosen: allowed_token_ids, bad_words, logit_bias and min_tokens together exclude all. "
+    "Loosen one of them."
+)
+
+
+@dataclass(frozen=True)
+class RunnerLimits:
+    """Sizes that the runner keeps to.
+
+    Attributes:
+        num_rows: batch rows.
+        max_blocks_per_row: KV blocks of the longest request.
+        block_size: tokens in a block.
+        logits_chunk_rows: rows for which logits are computed at a time.
+        num_valid_token_ids: ids from here on are padding of the vocabulary and never chosen.
+        is_nan_check_enabled: end a request whose logits are not finite.
+    """
+
+    num_rows: int
+    max_blocks_per_row: int
+    block_size: int
+    logits_chunk_rows: int
+    num_valid_token_ids: int
+    is_nan_check_enabled: bool = True
+
+
+@dataclass
+class _Result:
+    """What a row has so far to report."""
+
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
+    error: str = ""
+
+
+_Pair = tuple[RowWork, _Result]
+
+
+@dataclass(frozen=True)
+class _PromptTarget:
+    """A prompt token whose log-probability is wanted: the logits of `place` tell it."""
+
+    place: int
+    token_id: int
+    num_top: int
+    result: _Result
+
+
+class ModelRunner:
+    """Holds the rows and runs steps.
+
+    Args:
+        model: with its weights.
+        cache: its cache tensors.
+        limits: see RunnerLimits.
+    """
+
+    def __init__(self, model: CausalLM, cache: CacheTensors, limits: RunnerLimits) -> None:
+        self._model = model
+        self._cache = cache
+        self._limits = limits
+        self._table = RowTable(limits.num_rows, limits.max_blocks_per_row, limits.num_valid_token_ids)
+
+    def run(self, batch: ScheduledBatch) -> StepOutput:
+        """Computes a step.
+
+        Raises:
+            IntegrityError: the batch contradicts what the rows hold.
+        """
+        with torch.inference_mode():
+            return self._run(batch)
+
+    def _run(self, batch: ScheduledBatch) -> StepOutput:
+        works = update_rows(self._table, batch)
+        token_ids, context = build_inputs(
+            works, self._table, self._cache, self._model, self._limits.block_size
+        )
+        hidden = self._model(token_ids, context)
+        for work in works:
+            work.state.num_computed_tokens = work.end
+        results = [_Result() for _ in works]
+        with_result = list(zip(works, results, strict=True))
+        self._report_prompt([pair for pair in with_result if pair[0].num_prompt_logprobs], hidden)
+        self._sample([pair for pair in with_result if pair[0].samples], hidden)
+        return StepOutput(batch.step_id, [_row_output(work, result) for work, result in with_result])
+
+    def _sample(self, pairs: Sequence[_Pair], hidden: Tensor) -> None:
+        """Chooses the next token of each of these rows, a chunk of logits at a time."""
+        places = [work.offset + work.end - work.start - 1 for work, _ in pairs]
+        for chunk, logits in self._logit_chunks(places, hidden):
+            part = pairs[chunk]
+            states = [work.state for work, _ in part]
+            tokens = sample_tokens(logits[:, : self._limits.num_valid_token_ids], states)
+            is_finite = self._are_finite(logits)
+            for i, (work, result) in enumerate(part):
+                if not is_finite[i]:
+                    result.error = NOT_FINITE
+                elif tokens[i] == NO_TOKEN:
+                    result.error = NOTHING_LEFT
+                elif not result.error:
+                    result.token_ids.append(tokens[i])
+                    work.state.append([tokens[i]])
+            _report_chosen(part, logits)
+
+    def _report_prompt(self, pairs: Sequence[_Pair], hidden: Tensor) -> None:
+        """Log-probabilities of the prompt tokens that follow the positions computed now."""
+        targets = [
+            _PromptTarget(work.offset + i, int(token_id), work.state.sampling.prompt_logprobs or 0, result)
+            for work, result in pairs
+            for i, token_id in enumerate(
+                work.state.tokens(work.start + 1, work.start + 1 + work.num_prompt_logprobs)
+            )
+        ]
+        for chunk, logits in self._logit_chunks([target.place for target in targets], hidden):
+            part = targets[chunk]
+            is_finite = self._are_finite(logits)
+            entries = token_logprobs(logits, [t.token_id for t in part], [t.num_top for t in part])
+            for i, target in enumerate(part):
+                target.result.prompt_logprobs.append(entries[i])
+                if not is_finite[i]:
+                    target.result.error = NOT_FINITE
+
+    def _logit_chunks(self, places: Sequence[int], hidden: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        """(which of the places, their logits [n, V] fp32), so many at a time as the memory plan allows."""
+        step = self._limits.logits_chunk_rows
+        for start in range(0, len(places), step):
+            chunk = slice(start, start + step)
+            yield chunk, self._model.compute_logits(hidden[places[chunk]])
+
+    def _are_finite(self, logits: Tensor) -> list[bool]:
+        """One reduction per row: a sum of finite scores is finite. All true if the check is switched off."""
+        if not self._limits.is_nan_check_enabled:
+            return [True] * len(logits)
+        finite: list[bool] = logits.sum(dim=1).isfinite().tolist()
+        return finite
+
+
+def _report_chosen(pairs: Sequence[_Pair], logits: Tensor) -> None:
+    """Log-probabilities of the tokens just chosen, for the rows that want them."""
+    wanting = [
+        (i, work.state.sampling.logprobs, result)
+        for i, (work, result) in enumerate(pairs)
+        if work.state.sampling.logprobs is not None and result.token_ids
+    ]
+    if not wanting:
+        return
+    rows = logits if len(wanting) == len(logits) else logits[[i for i, _, _ in wanting]]
+    entries = token_logprobs(
+        rows, [result.token_ids[-1] for _, _, result in wanting], [top for _, top, _ in wanting]
+    )
+    for (_, _, result), entry in zip(wanting, entries, strict=True):
+        result.logprobs.append(entry)
+
+
+def _row_output(work: RowWork, result: _Result) -> RowOutput:
+    """A row that failed reports nothing but its error."""
+    if result.error:
+        return RowOutput(row=work.row, token_ids=[], error=result.error)
+    return RowOutput(
+        row=work.row,
+        token_ids=result.token_ids,
+        logprobs=result.logprobs,
+        prompt_logprobs=result.prompt_logprobs,
+    )

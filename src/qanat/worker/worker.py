@@ -1,0 +1,98 @@
+"""One device's share of the engine: model, cache tensors and runner."""
+
+from __future__ import annotations
+
+import logging
+
+from qanat.cache.spec import cache_spec
+from qanat.config.resolved import ResolvedConfig
+from qanat.core.batch import ScheduledBatch, StepOutput
+from qanat.core.memory_plan import MemoryPlan
+from qanat.kernels.registry import format_op_table, select_providers
+from qanat.models.decoder import CausalLM
+from qanat.models.dummy import load_dummy
+from qanat.models.loader import load_model
+from qanat.platforms.base import Platform
+from qanat.platforms.cpu import CpuPlatform
+from qanat.worker.cache_tensors import DTYPES, allocate_cache
+from qanat.worker.memory_plan import plan_memory
+from qanat.worker.model_runner import ModelRunner, RunnerLimits
+from qanat.worker.weight_size import weight_bytes
+
+logger = logging.getLogger(__name__)
+
+
+class Worker:
+    """Loads the model and computes steps. Not thread-safe.
+
+    Args:
+        config: the resolved configuration.
+        memory_plan: from `plan_memory`; None makes it from what is available now.
+        platform: the device.
+
+    Attributes:
+        memory_plan: what `load` allocates.
+
+    Raises:
+        CapacityError: the model or its cache does not fit.
+    """
+
+    def __init__(
+        self,
+        config: ResolvedConfig,
+        memory_plan: MemoryPlan | None = None,
+        platform: Platform | None = None,
+    ) -> None:
+        self._config = config
+        self._platform: Platform = platform or CpuPlatform()
+        self.memory_plan = memory_plan or plan_memory(
+            config,
+            available_bytes=self._platform.memory().available_bytes,
+            weight_bytes=weight_bytes(config),
+        )
+        self._runner: ModelRunner | None = None
+
+    def load(self) -> None:
+        """Chooses kernels, loads the weights, allocates the cache.
+
+        Raises:
+            CheckpointError: the model folder cannot be served.
+            ConfigError: a forced kernel provider cannot run here.
+        """
+        config, plan = self._config, self.memory_plan
+        self._platform.set_num_threads(config.num_threads)
+        select_providers()
+        spec = cache_spec(
+            config.model, block_size=config.cache.block_size, kv_dtype=config.cache.kv_cache_dtype
+        )
+        cache = allocate_cache(spec, plan.num_blocks, plan.num_states, self._platform.device)
+        limits = RunnerLimits(
+            num_rows=config.scheduler.max_num_seqs,
+            max_blocks_per_row=spec.num_blocks_for(config.scheduler.max_model_len),
+            block_size=spec.block_size,
+            logits_chunk_rows=plan.logits_chunk_rows,
+            num_valid_token_ids=config.num_valid_token_ids or config.model.vocab_size,
+            is_nan_check_enabled=config.is_nan_check_enabled,
+        )
+        self._runner = ModelRunner(self._load_weights(), cache, limits)
+
+    def execute(self, batch: ScheduledBatch) -> StepOutput:
+        """Computes one step.
+
+        Raises:
+            IntegrityError: the batch contradicts what the rows hold.
+        """
+        assert self._runner is not None, "load() comes first"
+        return self._runner.run(batch)
+
+    def op_table(self) -> list[str]:
+        """Provider of each kernel, one line per op."""
+        return format_op_table().splitlines()
+
+    def _load_weights(self) -> CausalLM:
+        config, dtype = self._config, DTYPES[self._config.dtype]
+        if config.load_format == "dummy":
+            return load_dummy(config.model, dtype, config.seed or 0, self._platform.device)
+        model, report = load_model(config.model_path, config.model, dtype, self._platform.device)
+        logger.info("%s", report)
+        return model
