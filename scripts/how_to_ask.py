@@ -12,7 +12,9 @@ import sys
 import time
 import urllib.request
 
-POLL_INTERVAL_S = 0.2
+POLL_INTERVAL_S = 1.0  # each try leaves a line in the access log
+NO_KEY = "none"
+KEY_PLACE = "YOUR_KEY"
 
 EXAMPLES = """
 The server is ready. Ask it, from another terminal:
@@ -57,7 +59,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--host", default=os.environ.get("QANAT_HOST", "127.0.0.1"))
     parser.add_argument("--port", type=int, default=int(os.environ.get("QANAT_PORT", "8000")))
     parser.add_argument("--uds", default=os.environ.get("QANAT_UDS"))
-    parser.add_argument("--api-key", nargs="+", default=[os.environ.get("QANAT_API_KEY", "none")])
+    parser.add_argument("--api-key", nargs="+", default=[os.environ.get("QANAT_API_KEY", NO_KEY)])
     return parser.parse_known_args(arguments)[0]
 
 
@@ -74,8 +76,11 @@ def main(arguments: list[str]) -> int:
             return 1
         time.sleep(POLL_INTERVAL_S)
     models = json.loads(get(f"{url}/v1/models", key) or b'{"data": [{"id": "the name in /v1/models"}]}')
-    curl_key = "" if key == "none" else f" -H 'Authorization: Bearer {key}'"
-    print(EXAMPLES.format(url=url, key=key, curl_key=curl_key, model=models["data"][0]["id"]), flush=True)
+    curl_key = "" if key == NO_KEY else f" -H 'Authorization: Bearer {KEY_PLACE}'"
+    shown_key = NO_KEY if key == NO_KEY else KEY_PLACE  # a key is a secret: it does not go to the terminal
+    print(
+        EXAMPLES.format(url=url, key=shown_key, curl_key=curl_key, model=models["data"][0]["id"]), flush=True
+    )
     return 0
 
 
