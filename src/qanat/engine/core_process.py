@@ -86,8 +86,10 @@ class CoreProcess:
 def exit_with_parent() -> None:
     """Ends this process as soon as standard input ends, from a thread."""
 
+    stdin = sys.stdin.fileno()
+
     def watch() -> None:
-        while sys.stdin.buffer.read(1):
+        while os.read(stdin, 1):  # not the buffered reader: its lock would be held when the interpreter ends
             pass
         os._exit(0)
 
