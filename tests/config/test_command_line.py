@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qanat.config.command_line import CommandLine, Grammar, read_command_line
@@ -41,6 +41,7 @@ def spelled(draw: st.DrawFn, name: str) -> str:
     return "--" + "".join(draw(st.sampled_from("-_")) if letter == "-" else letter for letter in name)
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_any_spelling_of_a_flag_reads_the_same(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(sorted(GRAMMAR.kinds)))
@@ -67,6 +68,7 @@ def test_any_spelling_of_a_flag_reads_the_same(data: st.DataObject) -> None:
     assert read(*words).notes == ()
 
 
+@settings(deadline=None)
 @given(st.sampled_from(sorted(GRAMMAR.kinds)), st.integers(3, 40))
 def test_an_unambiguous_prefix_is_read_with_a_note_and_any_other_names_its_candidates(
     name: str, length: int
@@ -197,6 +199,7 @@ json_values = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.text("abc_", min_size=1), json_values, min_size=1, max_size=4))
 def test_json_key_by_key_is_the_same_as_json_at_once(value: dict[str, object]) -> None:
     words = [word for key, inner in value.items() for word in (f"-sc.{key}", json.dumps(inner))]

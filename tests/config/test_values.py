@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qanat.config.values import Kind, read_text, read_value
@@ -36,6 +36,7 @@ def test_counts_that_are_none_name_the_flag(text: str) -> None:
     assert caught.value.param == "--x"
 
 
+@settings(deadline=None)
 @given(st.integers(-(10**12), 10**12), st.sampled_from("kKmMgGtT"))
 def test_a_unit_multiplies(number: int, unit: str) -> None:
     power = "kmgt".index(unit.lower()) + 1

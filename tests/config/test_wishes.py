@@ -4,7 +4,7 @@ import itertools
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qanat.config.command_line import Grammar, read_command_line
@@ -156,6 +156,7 @@ def test_an_unknown_keyword_names_the_nearest() -> None:
         from_keywords({"max_num_seq": 4})
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["port", "seed", "max-num-seqs"]), st.integers(1, 9)), max_size=12))
 def test_merging_keeps_the_first_source_of_each_flag(pairs: list[tuple[str, int]]) -> None:
     sources = [[Setting(name, value, f"source {index}")] for index, (name, value) in enumerate(pairs)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +23,8 @@ from qanat.config.wishes import (
 from qanat.core.errors import ConfigError
 
 HELP_FLAGS = ("-h", "--help")
+MODEL_WORD = "MODEL"
+"""Placeholder of a command's word that stands for --model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +76,7 @@ class Invocation:
     Attributes:
         wishes: the engine's settings.
         own: the command's own settings, an instance of `Command.own`.
-        words: what is neither flag nor value.
+        words: what is neither flag nor value; a model is in the wishes already.
         environment: variables that were read with it.
     """
 
@@ -108,9 +109,12 @@ def read_invocation(
         own_names[name].check(setting.value, setting.origin)
     variables = {name: text for name, text in environment.flags.items() if name != FILE_VARIABLE}
     file = own.pop("config", Setting("config", environment.flags.get(FILE_VARIABLE), FILE_VARIABLE))
+    on_line = [setting for setting in flags if setting.name not in own_names]
+    if command.word == MODEL_WORD:
+        on_line += _model_of_word(line.words, on_line)
     settings, more_notes = merge(
         [
-            [setting for setting in flags if setting.name not in own_names],
+            on_line,
             settings_of_variables(variables),
             settings_of_mapping(read_yaml(str(file.value)), str(file.value)) if file.value else [],
         ]
@@ -123,25 +127,25 @@ def read_invocation(
     )
 
 
-def with_model_word(invocation: Invocation) -> EngineConfig:
-    """The wishes of a command whose only word is the model.
+def _model_of_word(words: Sequence[str], flags: Sequence[Setting]) -> list[Setting]:
+    """The model that stands on the command line without a flag.
 
     Raises:
         ConfigError: more than one word, or a word and another --model.
     """
-    wishes, words = invocation.wishes, invocation.words
     if len(words) > 1:
         raise ConfigError(
-            f"one model can be named, got {' and '.join(words)}; a value that belongs to a flag stands right behind it."
+            f"one model can be named, got {' and '.join(words)}; a value that belongs to a flag stands right behind "
+            "it."
         )
-    if not words:
-        return wishes
-    if wishes.model is not None and wishes.model != words[0]:
-        raise ConfigError(
-            f"the model is named twice: {words[0]} and {wishes.model} (--model or QANAT_MODEL); leave one out.",
-            param="--model",
-        )
-    return dataclasses.replace(wishes, model=words[0])
+    for word in words:
+        for setting in flags:
+            if setting.name == "model" and setting.value != word:
+                raise ConfigError(
+                    f"the model is named twice: {word} and {setting.origin} {setting.value}; leave one out.",
+                    param="--model",
+                )
+    return [Setting("model", word, word) for word in words]
 
 
 def read_yaml(path: str) -> dict[str, object]:

@@ -15,7 +15,11 @@ import uvicorn
 
 from qanat.config.prepare import Prepared
 from qanat.engine.async_engine import AsyncEngine
-from qanat.server.app import build_app
+from qanat.server.app import App, build_app
+from qanat.server.sampling_defaults import read_sampling_defaults
+
+POLL_S = 0.01
+"""Pause between looks at whether the server listens."""
 
 
 @contextlib.contextmanager
@@ -62,17 +66,26 @@ class _Server:
             self._http.force_exit = True
 
     async def _serve(self) -> None:
-        engine = await AsyncEngine.start(self._prepared.config, self._prepared.decisions)
+        wishes, config = self._prepared.wishes, self._prepared.config
+        defaults, _ = read_sampling_defaults(
+            wishes.generation_config, wishes.override_generation_config, config.model_path
+        )
+        engine = await AsyncEngine.start(config, self._prepared.decisions)
         try:
-            app = build_app(engine, self._prepared.wishes)
-            config = uvicorn.Config(app, uds=str(self._socket_path), log_level="error", lifespan="on")
-            self._http = uvicorn.Server(config)
-            self._http.should_exit = self._is_stopped
-            serving = asyncio.create_task(self._http.serve())
-            while not self._http.started and not serving.done():
-                await asyncio.sleep(0.01)
-            if not self.ready.done():
-                self.ready.set_result(None)
-            await serving
+            app = build_app(engine, wishes, defaults)
+            await self._answer(app)
+            app.close()
         finally:
             await engine.shutdown()
+
+    async def _answer(self, app: App) -> None:
+        """Takes requests until `stop`."""
+        config = uvicorn.Config(app, uds=str(self._socket_path), log_level="error", lifespan="off")
+        self._http = uvicorn.Server(config)
+        self._http.should_exit = self._is_stopped
+        serving = asyncio.create_task(self._http.serve())
+        while not self._http.started and not serving.done():
+            await asyncio.sleep(POLL_S)
+        if not self.ready.done():
+            self.ready.set_result(None)
+        await serving

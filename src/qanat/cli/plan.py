@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from qanat.cli.command import HELP_FLAGS, Command, help_parser, read_invocation, with_model_word
+from qanat.cli.command import HELP_FLAGS, MODEL_WORD, Command, help_parser, read_invocation
 from qanat.cli.terminal import decision_lines, echo, require_engine, show
 from qanat.config.engine_config import GROUPS, OPTIONS, EngineConfig
 from qanat.config.options import option
@@ -50,7 +50,7 @@ COMMAND = Command(
     ),
     groups=GROUPS,
     own=PlanOptions,
-    word="MODEL",
+    word=MODEL_WORD,
     word_help="Folder or hub id of the model; the same as --model.",
 )
 
@@ -83,9 +83,8 @@ def main(arguments: Sequence[str]) -> int:
         help_parser(COMMAND).print_help()
         return 0
     invocation = read_invocation(COMMAND, arguments)
-    wishes = with_model_word(invocation)
     require_engine(COMMAND.name)
-    prepared = prepare(wishes, invocation.environment)
+    prepared = prepare(invocation.wishes, invocation.environment)
     from qanat.executor.planning import plan_start
 
     available_bytes = invocation.own.available_memory or prepared.machine.available_bytes

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from qanat.cli.command import HELP_FLAGS, Command, help_parser, read_invocation, with_model_word
+from qanat.cli.command import HELP_FLAGS, MODEL_WORD, Command, help_parser, read_invocation
 from qanat.cli.terminal import decision_lines, require_engine, tell
-from qanat.config.engine_config import GROUPS
-from qanat.config.prepare import prepare
+from qanat.config.engine_config import GROUPS, EngineConfig
+from qanat.config.prepare import Prepared, prepare
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +35,7 @@ COMMAND = Command(
     ),
     groups=GROUPS,
     own=ServeOptions,
-    word="MODEL",
+    word=MODEL_WORD,
     word_help="Folder or hub id of the model; the same as --model.",
 )
 
@@ -51,9 +53,8 @@ def main(arguments: Sequence[str]) -> int:
         help_parser(COMMAND).print_help()
         return 0
     invocation = read_invocation(COMMAND, arguments)
-    wishes = with_model_word(invocation)
     require_engine(COMMAND.name)
-    prepared = prepare(wishes, invocation.environment)
+    prepared = prepare(invocation.wishes, invocation.environment)
     logging.basicConfig(
         level=(prepared.wishes.log_level or "info").upper(), format="%(levelname)s %(name)s: %(message)s"
     )
@@ -61,4 +62,12 @@ def main(arguments: Sequence[str]) -> int:
         tell(line)
     from qanat.server.run import serve
 
-    return serve(wishes)
+    return serve(_with_fetched_model(invocation.wishes, prepared))
+
+
+def _with_fetched_model(wishes: EngineConfig, prepared: Prepared) -> EngineConfig:
+    """The wishes with a hub's model replaced by the folder it was fetched to, so that it is not looked for again."""
+    if wishes.model is None or Path(wishes.model).expanduser().is_dir():
+        return wishes
+    config = prepared.config
+    return dataclasses.replace(wishes, model=config.model_path, served_model_name=config.served_model_names)

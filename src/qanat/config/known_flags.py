@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from qanat.config.values import Kind
@@ -62,7 +62,7 @@ class KnownFlag:
 
 def read_data(name: str) -> Any:
     """A JSON file of this package's `data` folder."""
-    return json.loads(resources.files("qanat.config").joinpath("data", name).read_text(encoding="utf-8"))
+    return json.loads((Path(__file__).parent / "data" / name).read_text(encoding="utf-8"))
 
 
 @functools.cache

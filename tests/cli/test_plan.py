@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qanat.cli.main import main
+from qanat.config.engine_config import OPTIONS, ServerOptions
+from qanat.config.options import options_of
+from tests.config.tiny_folder import write_model
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    return str(write_model(tmp_path / "model"))
+
+
+def plan(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert main(["plan", *arguments, "--json"]) == 0
+    report: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return report
+
+
+def test_the_sum_is_right_to_the_byte(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    memory = plan(capsys, model, "--available-memory", "2GiB", "--max-num-seqs", "7")["memory"]
+    assert memory["available_bytes"] == 2 * 2**30
+    assert memory["budget_bytes"] == 2**30
+    assert memory["blocks_bytes"] == memory["num_blocks"] * memory["block_bytes"]
+    assert memory["states_bytes"] == 8 * memory["state_bytes"]
+    parts = ("weight_bytes", "workspace_bytes", "blocks_bytes", "states_bytes")
+    assert memory["total_bytes"] == sum(memory[part] for part in parts) <= memory["budget_bytes"]
+    # One attention layer: keys and values, 64 tokens, 2 heads, 16 dimensions, 2 bytes.
+    assert memory["block_bytes"] == 2 * 64 * 2 * 16 * 2
+
+
+def test_every_setting_of_the_engine_is_there_with_a_reason(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = plan(capsys, model, "--gpu-memory-utilization", "0.9", "--dtype", "float32")
+    rows = {row["flag"]: row for row in report["settings"]}
+    assert all(row["reason"] for row in rows.values())
+    assert (rows["--dtype"]["value"], rows["--dtype"]["reason"]) == ("float32", "as asked")
+    assert rows["--memory-share"]["value"] == 0.9
+    assert rows["--memory-share"]["reason"].startswith("--gpu-memory-utilization: ")
+    assert rows["--max-num-queued-reqs"]["reason"] == "default"
+    assert rows["--max-model-len"]["reason"] == "the model's window"
+    server = {one.name for one in options_of(ServerOptions)}
+    not_settled = {
+        "revision",
+        "download_dir",
+        "quantization",
+        "trust_remote_code",
+        "gpu_memory_utilization",
+        "enable_prefix_caching",
+        "async_scheduling",
+        "tensor_parallel_size",
+        "pipeline_parallel_size",
+        "data_parallel_size",
+        "enable_expert_parallel",
+        "enforce_eager",
+        "compilation_config",
+        "speculative_config",
+        "additional_config",
+        "profiler_config",
+    }
+    expected = {OPTIONS[name].flag for name in set(OPTIONS) - server - not_settled}
+    assert set(rows) == expected | {"--served-model-name"}
+
+
+def test_decisions_without_a_setting_are_listed(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    report = plan(capsys, model, "-tp", "8", "--swap-space", "4")
+    decisions = {decision["field"]: decision for decision in report["decisions"]}
+    assert decisions["--tensor-parallel-size"]["got"] == 1
+    assert decisions["--swap-space"]["wanted"] == 4.0
+
+
+def test_capacity_counts_requests_by_length(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    report = plan(capsys, model, "--kv-cache-memory-bytes", "4MiB", "--max-num-seqs", "16")
+    capacity = {entry["num_tokens"]: entry["num_requests"] for entry in report["capacity"]}
+    blocks = report["memory"]["num_blocks"] - 1
+    assert capacity[1024] == min(16, blocks // 16)
+    assert capacity[report["memory"]["max_model_len"]] == 1
+
+
+def test_what_gives_way_is_said_with_the_reason(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    report = plan(capsys, model, "--kv-cache-memory-bytes", "1MiB")
+    rows = {row["flag"]: row for row in report["settings"]}
+    assert rows["--max-num-seqs"]["value"] < 64 and "recurrent states" in rows["--max-num-seqs"]["reason"]
+    assert rows["--max-model-len"]["value"] < 262144 and "262144" in rows["--max-model-len"]["reason"]
+
+
+def test_what_does_not_fit_exits_with_1_and_what_to_change(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Trial case OPS-001, value set: both numbers and the flag, before anything is loaded."""
+    assert main(["plan", model, "--kv-cache-memory-bytes", "1MiB", "--max-num-seqs", "256"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("qanat plan: error: ") and "--max-num-seqs" in error and "256" in error
+
+
+def test_the_plan_for_people_shows_the_same_numbers(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [model, "--available-memory", "2GiB", "-tp", "2"]
+    memory = plan(capsys, *arguments)["memory"]
+    assert main(["plan", *arguments]) == 0
+    text = capsys.readouterr().out
+    for part in (
+        "weight_bytes",
+        "workspace_bytes",
+        "blocks_bytes",
+        "states_bytes",
+        "total_bytes",
+        "budget_bytes",
+    ):
+        assert f"{memory[part]:,} bytes" in text
+    for title in (
+        "Model ",
+        "Machine ",
+        "Kernels ",
+        "Settings",
+        "Named at the start",
+        "Memory",
+        "Requests that run",
+    ):
+        assert f"\n{title}" in f"\n{text}"
+    assert "--tensor-parallel-size 2 -> 1: not yet in this version" in text
+
+
+def test_secrets_are_not_shown(
+    model: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VLLM_API_KEY", "s3cret-1")
+    assert main(["plan", model, "--hf-token", "s3cret-2", "--api-key", "s3cret-3"]) == 0
+    captured = capsys.readouterr()
+    assert "s3cret" not in captured.out + captured.err
