@@ -90,7 +90,7 @@ def _read_header(path: Path) -> tuple[int, dict[str, Any], int]:
             header = json.loads(file.read(length), object_pairs_hook=_unique(path))
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(
             f"{path} is not a safetensors file: its header is not JSON ({error})"
         ) from error
