@@ -158,16 +158,33 @@ def full_logits(model: CausalLM, tokens: Sequence[int]) -> Tensor:
     return ForwardRunner(model).step([("r", list(tokens))])[0]
 
 
+def plain_choices(
+    model: CausalLM, prompt: Sequence[int], output: Sequence[int], *, seed: int = 0, **sampling: Any
+) -> list[int]:
+    """What the obvious loop, with the whole sequence again for each token, chooses at every place of the output.
+
+    One pass over prompt and output gives the scores before each of its tokens. If the choices are the output, then,
+    token by token, the output is what that loop yields.
+    """
+    settings = SamplingParams(**({"temperature": 0.0, "max_tokens": 999} | sampling))
+    tokens = [*prompt, *output]
+    logits = full_logits(model, tokens[:-1])[len(prompt) - 1 :]
+    lengths = range(len(prompt), len(tokens))
+    rows = [
+        RowState(NewRow(0, "r", tokens[:length], len(prompt), 0, settings, seed, 0, [], [], 0), VOCAB_SIZE)
+        for length in lengths
+    ]
+    return sample_tokens(logits, rows)
+
+
 def plain_output(
     model: CausalLM, prompt: Sequence[int], num_tokens: int, *, seed: int = 0, **sampling: Any
 ) -> list[int]:
-    """The obvious loop: the whole sequence again for each token, then the sampler on its last row."""
-    settings = SamplingParams(**({"temperature": 0.0, "max_tokens": 999} | sampling))
-    tokens = list(prompt)
-    while len(tokens) < len(prompt) + num_tokens:
-        row = RowState(NewRow(0, "r", tokens, len(prompt), 0, settings, seed, 0, [], [], 0), VOCAB_SIZE)
-        tokens += sample_tokens(full_logits(model, tokens)[-1:], [row])
-    return tokens[len(prompt) :]
+    """That loop itself."""
+    output: list[int] = []
+    while len(output) < num_tokens:
+        output.append(plain_choices(model, prompt, [*output, 0], seed=seed, **sampling)[-1])
+    return output
 
 
 def random_prompt(length: int, seed: int) -> list[int]:

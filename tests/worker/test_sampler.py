@@ -116,7 +116,7 @@ def build(
     return row
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.lists(cases, min_size=1, max_size=6))
 def test_batches_agree_with_the_rule_written_out(batch: list[Any]) -> None:
     rows = [
@@ -129,7 +129,7 @@ def test_batches_agree_with_the_rule_written_out(batch: list[Any]) -> None:
     assert sample_tokens(logits.clone(), rows) == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(cases, min_size=2, max_size=6), st.randoms(use_true_random=False))
 def test_a_row_does_not_depend_on_its_neighbours_or_its_place(batch: list[Any], random: Any) -> None:
     def run(picked: list[int]) -> list[int]:
@@ -142,7 +142,7 @@ def test_a_row_does_not_depend_on_its_neighbours_or_its_place(batch: list[Any], 
     assert run(order) == [alone[i] for i in order]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(cases, min_size=1, max_size=4))
 def test_output_known_at_entry_counts_like_output_produced_here(batch: list[Any]) -> None:
     for values, sampling, prompt, output, stops, seed in batch:
