@@ -84,6 +84,7 @@ class ChatAssembler:
         self._detokenizer = IncrementalDetokenizer(
             tokenizer, skip_special_tokens=sampling.skip_special_tokens
         )
+        self._hidden_ids = tokenizer.special_token_ids if sampling.skip_special_tokens else frozenset()
         self._is_reasoning = tags is not None and is_reasoning_open
         self._may_open = tags is not None
         self._reasoning = _NewlineTrimmer()
@@ -121,17 +122,15 @@ class ChatAssembler:
                 news.reasoning += self._reasoning.push(self._detokenizer.finish())
                 self._answer.drop_leading_newlines()
             return None
-        raw = self._tokenizer.token_bytes(token_id)
+        raw = b"" if token_id in self._hidden_ids else self._tokenizer.token_bytes(token_id)
         text = self._detokenizer.push(token_id)
         if self._is_reasoning:
             self._num_reasoning_tokens += 1
             self._score_reasoning(position, raw, news)
-            visible = self._reasoning.push(text)
-            self._may_open = self._may_open and not visible
-            news.reasoning += visible
+            self._may_open = self._may_open and not raw.strip()
+            news.reasoning += self._reasoning.push(text)
             return None
-        if text.strip():
-            self._may_open = False
+        self._may_open = self._may_open and not raw.strip()
         is_checked = self._num_tokens > self._sampling.min_tokens
         return self._answer.push(text, raw, position, news, is_checked=is_checked)
 
@@ -159,8 +158,9 @@ class ChatAssembler:
         tail = self._detokenizer.finish()
         if self._is_reasoning:
             news.reasoning += self._reasoning.push(tail)
-        elif self._answer.push(tail, b"", None, news, is_checked=True) is None:
-            self._answer.finish(news)
+        elif self._answer.push(tail, b"", None, news, is_checked=True) is not None:
+            return
+        self._answer.finish(news)
 
     def _score_reasoning(self, position: PositionLogprobs | None, raw: bytes, news: _News) -> None:
         if position is not None:
@@ -230,7 +230,7 @@ class _Answer:
         """Takes one token's text; adds what is certain to `news`. Returns the stop that completed, if one did."""
         if self._is_trimming:
             text, raw = text.lstrip("\n"), raw.lstrip(b"\n")
-            self._is_trimming = not text
+            self._is_trimming = not raw
         if position is not None:
             self._waiting.append(ScoredToken(position.chosen, position.top, raw, self._num_fed))
         self._num_fed += len(text)

@@ -1,0 +1,335 @@
+"""A real engine over a model that says what it is told to: the harness kind `http-scripted`.
+
+Everything but the model is the real thing: front end, admission, scheduler, cache, text assembly. A made-up tokenizer
+has one token for each byte, the special tokens of Qwen3.5, and one token for each piece of a script.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+import msgspec
+from tokenizers import Tokenizer as HfTokenizer
+from tokenizers import decoders, models, pre_tokenizers
+
+from qanat.cache.manager import HybridCacheManager
+from qanat.cache.spec import cache_spec
+from qanat.config.model_config import ModelConfig
+from qanat.config.resolved import CacheLimits, ResolvedConfig, SchedulerLimits
+from qanat.core.batch import NewRow, RowOutput, ScheduledBatch, StepOutput, TokenLogprobs
+from qanat.core.errors import EngineDeadError
+from qanat.core.memory_plan import MemoryPlan
+from qanat.core.sampling_params import SamplingParams
+from qanat.engine.async_engine import AsyncEngine
+from qanat.engine.core import EngineCore
+from qanat.engine.messages import AbortRequest, AddRequest, FromCore, Ready, StepDone, ToCore
+from qanat.engine.tokenizer import Tokenizer
+from qanat.scheduler.scheduler import Scheduler
+
+VOCAB_SIZE = 8192
+SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+TAG_TOKENS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
+END_OF_TURN = "<|im_end|>"
+FILLER = b"."
+MODEL_FIELDS = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 8,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 1,
+    "num_key_value_heads": 1,
+    "head_dim": 8,
+    "intermediate_size": 8,
+    "max_position_embeddings": 4096,
+    "layer_types": ["linear_attention", "full_attention"],
+    "linear_num_key_heads": 1,
+    "linear_num_value_heads": 1,
+    "linear_key_head_dim": 4,
+    "linear_value_head_dim": 4,
+    "linear_conv_kernel_dim": 4,
+    "rope_parameters": {"rope_theta": 1e4, "rope_type": "default", "partial_rotary_factor": 0.25},
+}
+
+Piece = str | bytes
+
+
+class ScriptedTokenizer(Tokenizer):
+    """One token per byte, plus special tokens and whatever pieces scripts ask for."""
+
+    def __init__(self, chat_template: str | None = None) -> None:
+        base = Tokenizer.bytes_only(make_model_config())
+        vocab = base._tokenizer.get_vocab()
+        backend = HfTokenizer(models.BPE(vocab=vocab, merges=[]))
+        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        backend.decoder = decoders.ByteLevel()
+        backend.add_special_tokens(list(SPECIAL_TOKENS))
+        backend.add_tokens(list(TAG_TOKENS))
+        eos_ids = tuple(backend.token_to_id(text) for text in (END_OF_TURN, "<|endoftext|>"))
+        super().__init__(backend, eos_token_ids=eos_ids, chat_template=chat_template)
+        self._piece_ids: dict[bytes, int] = {}
+
+    def piece_id(self, piece: Piece) -> int:
+        """The token that stands for exactly this piece; special spellings are the special tokens."""
+        if isinstance(piece, str):
+            known = self.token_id(piece)
+            if known is not None and known >= 256:
+                return known
+            piece = piece.encode()
+        if piece not in self._piece_ids:
+            self._piece_ids[piece] = len(self._bytes)
+            self._bytes.append(piece)
+            self.vocab_size = len(self._bytes)
+        return self._piece_ids[piece]
+
+
+@dataclass
+class Script:
+    """What the model says to requests that are admitted from now on; after the pieces it ends the turn."""
+
+    token_ids: list[int]
+    tokens_per_step: int = 1
+
+
+@dataclass
+class _Row:
+    request: NewRow
+    script: Script
+    num_known: int
+    num_computed: int
+    num_output: int = 0
+    position: int = 0
+    scored: int = field(default=1)
+
+
+class ScriptedExecutor:
+    """Emits the script's tokens with probability near 1; a token that is masked is passed over."""
+
+    def __init__(self, tokenizer: ScriptedTokenizer, plan: MemoryPlan) -> None:
+        self.memory_plan = plan
+        self.script = Script([])
+        self._tokenizer = tokenizer
+        self._rows: dict[int, _Row] = {}
+        self._scripts: dict[str, Script] = {}
+
+    def assign(self, request_id: str) -> None:
+        """Fixes the script of a request: the one that is set when it arrives."""
+        self._scripts[request_id] = self.script
+
+    def execute(self, batch: ScheduledBatch) -> Future[StepOutput]:
+        """Computes a step at once."""
+        for row in batch.freed_rows:
+            self._rows.pop(row, None)
+        for new in batch.new_rows:
+            num_output = len(new.token_ids) - new.num_prompt_tokens
+            script = self._scripts[new.request_id]
+            row = _Row(new, script, len(new.token_ids), new.num_computed_tokens, num_output)
+            for _ in range(num_output):
+                self._next(row)
+            self._rows[new.row] = row
+        outputs = [self._step(self._rows[row.row], row.num_scheduled_tokens) for row in batch.rows]
+        future: Future[StepOutput] = Future()
+        future.set_result(StepOutput(batch.step_id, outputs))
+        return future
+
+    def op_table(self) -> list[str]:
+        """There are no kernels."""
+        return []
+
+    def shutdown(self) -> None:
+        """Nothing to release."""
+
+    def _step(self, row: _Row, num_tokens: int) -> RowOutput:
+        row.num_computed += num_tokens
+        request = row.request
+        scores = self._score_prompt(row)
+        if row.num_computed < row.num_known or request.sampling.max_tokens == 0:
+            return RowOutput(request.row, [], prompt_logprobs=scores)
+        num_new = row.script.tokens_per_step
+        token_ids = [self._next(row) for _ in range(num_new)]
+        row.num_known += num_new
+        row.num_computed = row.num_known - 1
+        row.num_output += num_new
+        logprobs = []
+        if request.sampling.logprobs is not None:
+            logprobs = [self._score(token_id, request.sampling.logprobs) for token_id in token_ids]
+        return RowOutput(request.row, token_ids, logprobs, scores)
+
+    def _score_prompt(self, row: _Row) -> list[TokenLogprobs]:
+        num_top = row.request.sampling.prompt_logprobs
+        if num_top is None:
+            return []
+        end = min(row.num_computed, row.request.num_prompt_tokens)
+        positions = range(row.scored, end)
+        row.scored = max(row.scored, end)
+        return [self._score(row.request.token_ids[i], num_top) for i in positions]
+
+    def _score(self, token_id: int, num_top: int) -> TokenLogprobs:
+        others = [other for other in range(65, 65 + num_top + 1) if other != token_id]
+        top = [token_id, *others][:num_top]
+        logprobs = [math.log(0.9) if other == token_id else -5.0 - other / 1000 for other in top]
+        return TokenLogprobs([token_id, *top], [math.log(0.9), *logprobs], 1)
+
+    def _next(self, row: _Row) -> int:
+        """The next token of the script that is not masked."""
+        while True:
+            position, row.position = row.position, row.position + 1
+            if position < len(row.script.token_ids):
+                token_id = row.script.token_ids[position]
+            elif position == len(row.script.token_ids):
+                token_id = self._tokenizer.piece_id(END_OF_TURN)
+            else:
+                token_id = FILLER[0]
+            if not self._is_masked(row, token_id):
+                return token_id
+
+    def _is_masked(self, row: _Row, token_id: int) -> bool:
+        sampling: SamplingParams = row.request.sampling
+        if row.num_output < sampling.min_tokens and token_id in row.request.stop_token_ids:
+            return True
+        if (sampling.logit_bias or {}).get(token_id, 0) <= -100:
+            return True
+        allowed = sampling.allowed_token_ids
+        return allowed is not None and token_id not in allowed
+
+
+class InProcessClient:
+    """Takes the place of the core's process: the same messages, encoded and decoded, to a core in this loop."""
+
+    def __init__(self, core: EngineCore, executor: ScriptedExecutor) -> None:
+        self._core = core
+        self._executor = executor
+        self._has_news = asyncio.Event()
+        self._may_step = asyncio.Event()
+        self._may_step.set()
+        self._is_dead = False
+        self.num_aborts = 0
+
+    async def send(self, message: ToCore) -> None:
+        """Hands a message to the core."""
+        message = msgspec.msgpack.decode(msgspec.msgpack.encode(message), type=ToCore)
+        if isinstance(message, AddRequest):
+            self._executor.assign(message.request.request_id)
+            self._core.add(message.request)
+        elif isinstance(message, AbortRequest):
+            self.num_aborts += 1
+            self._core.abort(message.request_id)
+        self._has_news.set()
+
+    async def receive(self) -> FromCore:
+        """Steps the core when it has work; returns what it says."""
+        await asyncio.sleep(0)
+        while not self._is_dead and not (self._core.has_work and self._may_step.is_set()):
+            self._has_news.clear()
+            await self._has_news.wait()
+        if self._is_dead:
+            raise EngineDeadError("The engine process ended with exit code -9; see its output above.")
+        outputs = self._core.step()
+        step = StepDone(outputs, self._core.stats(), self._core.num_steps)
+        return msgspec.msgpack.decode(msgspec.msgpack.encode(step), type=StepDone)
+
+    async def stop(self) -> None:
+        """Nothing to stop."""
+
+    def hold(self) -> None:
+        """No step from now on."""
+        self._may_step.clear()
+
+    def release(self) -> None:
+        """Steps go on."""
+        self._may_step.set()
+        self._has_news.set()
+
+    def kill(self) -> None:
+        """The core dies."""
+        self._is_dead = True
+        self._has_news.set()
+
+
+@dataclass
+class ScriptedEngine:
+    """A running engine and the strings that move it.
+
+    Attributes:
+        engine: what the server talks to.
+        tokenizer: made-up.
+        executor: says the script.
+        client: holds, releases or kills the core.
+        core: counts steps and requests.
+    """
+
+    engine: AsyncEngine
+    tokenizer: ScriptedTokenizer
+    executor: ScriptedExecutor
+    client: InProcessClient
+    core: EngineCore
+    cache: HybridCacheManager
+
+    def say(self, pieces: Sequence[Piece], tokens_per_step: int = 1) -> None:
+        """Sets the script of requests that arrive from now on."""
+        ids = [self.tokenizer.piece_id(piece) for piece in pieces]
+        self.executor.script = Script(ids, tokens_per_step)
+
+
+def start_scripted_engine(
+    *,
+    model_family: str = "qwen3_5",
+    max_model_len: int = 2048,
+    max_waiting_requests: int = 256,
+    policy: str = "fcfs",
+    step_timeout_s: float = 120.0,
+    max_num_batched_tokens: int = 512,
+    served_model_names: tuple[str, ...] = ("scripted", "scripted-alias"),
+    chat_template: str | None = None,
+) -> ScriptedEngine:
+    """Builds one; to be called where an event loop runs."""
+    tokenizer = ScriptedTokenizer(chat_template)
+    model = make_model_config(model_family)
+    config = ResolvedConfig(
+        model_path="/models/scripted",
+        served_model_names=served_model_names,
+        model=model,
+        dtype="float32",
+        scheduler=SchedulerLimits(
+            max_num_batched_tokens=max_num_batched_tokens,
+            max_num_seqs=32,
+            max_model_len=max_model_len,
+            policy=policy,
+            max_waiting_requests=max_waiting_requests,
+        ),
+        cache=CacheLimits(),
+        step_timeout_s=step_timeout_s,
+    )
+    spec = cache_spec(model, block_size=64, kv_dtype="bfloat16")
+    plan = MemoryPlan(
+        available_bytes=2**30,
+        budget_bytes=2**29,
+        weight_bytes=0,
+        workspace_bytes=0,
+        block_size=64,
+        block_bytes=spec.block_bytes,
+        num_blocks=1024,
+        state_bytes=spec.state_bytes,
+        num_states=64,
+        logits_chunk_rows=64,
+        max_num_seqs=32,
+        max_model_len=max_model_len,
+    )
+    executor = ScriptedExecutor(tokenizer, plan)
+    cache = HybridCacheManager(spec, plan.num_blocks, plan.num_states)
+    core = EngineCore(Scheduler(config.scheduler, cache, time.monotonic), executor)
+    client = InProcessClient(core, executor)
+    engine = AsyncEngine(tokenizer, client, Ready(config, plan, [], []))  # type: ignore[arg-type]
+    return ScriptedEngine(engine, tokenizer, executor, client, core, cache)
+
+
+def make_model_config(model_family: str = "qwen3_5") -> ModelConfig:
+    """The shape that the scripted model claims to have."""
+    name = {"qwen3_5": "Qwen3_5ForCausalLM", "qwen3": "Qwen3ForCausalLM"}[model_family]
+    values = {**MODEL_FIELDS, "architectures": [name]}
+    if model_family == "qwen3":
+        values["layer_types"] = ["full_attention", "full_attention"]
+    return ModelConfig.from_dict(values)
