@@ -144,7 +144,6 @@ def test_after_a_failed_step_and_fail_all_the_scheduler_serves_on(is_answered_la
     loop.step()
     loop.add(make_request("b", 20, 5))
     loop.step()  # a ends; its row is to be forgotten in the next step
-    loop.add(make_request("c", 20, 5))
     loop.executor.num_failures = 1
     batch = loop.scheduler.schedule()
     assert batch is not None and batch.freed_rows == [0]

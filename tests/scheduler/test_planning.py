@@ -119,6 +119,9 @@ def test_without_chunked_prefill_one_prompt_per_step_may_exceed_the_stall_bound(
         loop.add(make_request(name, 200))
     assert work(loop, loop.step()) == [("a", 1), ("b", 200)]
     assert work(loop, loop.step()) == [("a", 1), ("b", 1), ("c", 200)]
+    loop.add(make_request("within the bound", 10))
+    loop.add(make_request("beyond it", 200))
+    assert work(loop, loop.step()) == [("a", 1), ("b", 1), ("c", 1), ("within the bound", 10)]
 
 
 def test_without_chunked_prefill_a_continuation_longer_than_the_step_is_computed_in_pieces() -> None:

@@ -139,22 +139,13 @@ def test_s5_a_request_without_room_waits_for_earlier_ones_and_keeps_what_it_has(
     assert_undisturbed(loop)
 
 
-def test_nothing_is_admitted_in_a_step_that_preempts() -> None:
-    loop = crowd("fcfs", {"a": 0, "b": 0, "c": 0})
-    loop.add(make_request("tiny", 1, 1))
-    while loop.scheduler.stats().num_preemptions == 0:
-        batch = loop.step()
-    assert batch is not None
-    assert batch.new_rows == []
-    loop.run()
-    loop.check_idle()
-
-
-def test_a_preempted_request_is_first_in_the_queue() -> None:
+def test_a_preempted_request_is_first_in_the_queue_even_before_an_earlier_arrival() -> None:
     loop = StepLoop(max_num_seqs=2)
-    for name in ("a", "b", "c"):
-        loop.add(make_request(name, 10, 20))
-    loop.step()
+    for name, arrival_time_s in (("a", 5.0), ("b", 5.0), ("earlier", 1.0)):
+        loop.clock.now_s = 5.0
+        loop.add(make_request(name, 10, 20, arrival_time_s=arrival_time_s))
+        if name == "b":
+            loop.step()
     loop.scheduler.preempt("a")
     batch = loop.step()
     assert batch is not None

@@ -123,6 +123,14 @@ def test_logits_that_are_not_finite_end_that_request_only() -> None:
     assert len(loop.tokens["good"]) == 8
 
 
+def test_a_row_error_counts_even_beside_a_token() -> None:
+    loop = StepLoop()
+    loop.add(make_request("a", 10))
+    answer(loop, 1)
+    answer(loop, 2, error="The logits are not finite.")
+    assert (loop.tokens["a"], loop.ends["a"].error_code) == ([1], "numeric_error")
+
+
 def test_logprobs_pass_through_and_are_cut_with_the_tokens() -> None:
     loop = StepLoop(max_tokens_per_row=4)
     loop.add(make_request("a", 10, 7, logprobs=0))
@@ -177,6 +185,18 @@ def test_timing_of_a_request_that_never_ran_is_queue_time_only() -> None:
     timing = loop.ends["a"].timing
     assert timing is not None
     assert (timing.queue_s, timing.prefill_s, timing.decode_s) == (3.0, 0.0, 0.0)
+
+
+def test_decode_time_ends_with_the_last_token_and_not_with_the_abort() -> None:
+    loop = StepLoop()
+    loop.add(make_request("a", 10, 40))
+    for _ in range(4):
+        loop.step(duration_s=1.0)
+    loop.clock.advance(100.0)
+    loop.abort("a")
+    timing = loop.ends["a"].timing
+    assert timing is not None
+    assert (timing.queue_s, timing.prefill_s, timing.decode_s) == (0.0, 1.0, 3.0)
 
 
 def test_timing_survives_preemption() -> None:

@@ -61,8 +61,9 @@ class ScheduledBatch(msgspec.Struct, frozen=True):
 
     Attributes:
         step_id: counts up from 0.
-        freed_rows: rows to forget before anything else (finished, aborted, preempted).
-        new_rows: rows that enter.
+        freed_rows: rows to forget before anything else (finished, aborted, preempted); an empty row may be among
+            them after a failed step.
+        new_rows: rows that enter; each of them is also in `rows`.
         rows: what is computed, in batch order; at least one.
     """
 

@@ -29,7 +29,6 @@ class StepPlan:
         decodes: requests of the leading `rows`, one token each.
         chunks: requests of the remaining `rows`; True if the chunk reaches the end of the known tokens, so that the
             row yields output.
-        has_preempted: a request had to go to make room.
     """
 
     budget: int
@@ -38,7 +37,6 @@ class StepPlan:
     new_rows: list[NewRow] = field(default_factory=list)
     decodes: list[RunningRequest] = field(default_factory=list)
     chunks: list[tuple[RunningRequest, bool]] = field(default_factory=list)
-    has_preempted: bool = False
 
 
 class StepPlanner:
@@ -70,9 +68,7 @@ class StepPlanner:
         step.prefill_budget = self._prefill_budget(step.budget)
         if self._running.prefilling:
             self._plan_chunks(step)
-        # What a preemption has freed is for the requests that run, not for the next one in the queue.
-        if not step.has_preempted:
-            self._plan_admissions(step, now_s)
+        self._plan_admissions(step, now_s)
         return step
 
     def preempt(self, running: RunningRequest) -> None:
@@ -99,7 +95,7 @@ class StepPlanner:
             if running.num_spare > 0:
                 add_row(running.decode_row)
             else:
-                new_ids = self._reserve(running, step)
+                new_ids = self._reserve(running)
                 if new_ids is None:
                     continue
                 add_row(ScheduledRow(running.row, 1, new_ids))
@@ -110,7 +106,7 @@ class StepPlanner:
             budget -= 1
         step.budget = budget
 
-    def _reserve(self, running: RunningRequest, step: StepPlan) -> list[int] | None:
+    def _reserve(self, running: RunningRequest) -> list[int] | None:
         """Room for one more token, at the cost of later-ranked requests if need be.
 
         None if all that is left belongs to earlier-ranked ones: the request then keeps what it has and waits for
@@ -121,7 +117,6 @@ class StepPlanner:
             if victim is None:
                 return None
             self.preempt(victim)
-            step.has_preempted = True
         return new_ids
 
     def _prefill_budget(self, budget: int) -> int:
