@@ -18,6 +18,9 @@ KEYS_PER_CHUNK = 512
 MAX_SCRATCH_BYTES = 64 * 2**20
 """Bound on temporary memory of one call, outputs not counted. Half is for scores, half for keys and values."""
 
+Folded = tuple[Tensor, Tensor, Tensor]
+"""Running maximum, sum of weights, weighted sum of values: [KV heads, rows, 1], the same, [KV heads, rows, D]."""
+
 
 def paged_attention(
     q: Tensor,
@@ -68,11 +71,9 @@ def _attend(q: Tensor, kv_cache: Tensor, block_table: Tensor, position: int, sca
     group = num_heads // num_kv_heads
     # [KV heads, rows * group, D]: the query heads that share a KV head become rows of one product.
     grouped = q.float().view(num_rows, num_kv_heads, group, head_dim).transpose(0, 1).flatten(1, 2) * scale
-    highest = torch.full((num_kv_heads, num_rows * group, 1), -torch.inf, device=q.device)
-    total = torch.zeros_like(highest)
-    weighted = torch.zeros_like(grouped)
     chunk = _keys_per_chunk(block_size)
     end = position + num_rows
+    folded: Folded | None = None
     for begin in range(0, end, chunk):
         stop = min(begin + chunk, end)
         blocks = block_table[begin // block_size : -(-stop // block_size)]
@@ -82,14 +83,28 @@ def _attend(q: Tensor, kv_cache: Tensor, block_table: Tensor, position: int, sca
             own = torch.arange(position, end, device=q.device).repeat_interleave(group)
             later = torch.arange(begin, stop, device=q.device) > own.unsqueeze(1)
             scores.masked_fill_(later, -torch.inf)
-        peak = torch.maximum(highest, scores.amax(-1, keepdim=True))
-        scores = scores.sub_(peak).exp_()
-        decay = (highest - peak).exp_()
-        total = total * decay + scores.sum(-1, keepdim=True)
-        weighted = torch.baddbmm(weighted.mul_(decay), scores, values)
-        highest = peak
+        folded = _fold(folded, scores, values)
+    assert folded is not None, "every row sees at least itself"
+    _, total, weighted = folded
     attended = weighted / total
     return attended.view(num_kv_heads, num_rows, group, head_dim).transpose(0, 1).reshape(q.shape)
+
+
+def _fold(before: Folded | None, scores: Tensor, values: Tensor) -> Folded:
+    """Adds a chunk of keys; every row has a key in the first chunk, so no maximum is ever -inf."""
+    peak = scores.amax(-1, keepdim=True)
+    if before is None:
+        scores.sub_(peak).exp_()
+        return peak, scores.sum(-1, keepdim=True), torch.bmm(scores, values)
+    highest, total, weighted = before
+    peak = torch.maximum(highest, peak)
+    scores.sub_(peak).exp_()
+    decay = (highest - peak).exp_()
+    return (
+        peak,
+        total * decay + scores.sum(-1, keepdim=True),
+        torch.baddbmm(weighted.mul_(decay), scores, values),
+    )
 
 
 def _read(kv_cache: Tensor, blocks: Tensor, num_keys: int) -> tuple[Tensor, Tensor]:
