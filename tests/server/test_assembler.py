@@ -18,7 +18,22 @@ from tests.support.scripted_engine import END_OF_TURN, Piece, ScriptedTokenizer
 TOKENIZER = ScriptedTokenizer()
 TAGS = ThinkTags.of(TOKENIZER)
 PIECES: list[Piece] = [
-    *("<think>", "</think>", "<|im_start|>", "a", "b", "ab", "\n", "\n\n", " ", "<th", "ink>", "STOP", "ST", "OP"),
+    *(
+        "<think>",
+        "</think>",
+        "<|im_start|>",
+        "a",
+        "b",
+        "ab",
+        "\n",
+        "\n\n",
+        " ",
+        "<th",
+        "ink>",
+        "STOP",
+        "ST",
+        "OP",
+    ),
     *(b"\xf0\x9f", b"\x98\x8a", b"\xe4", b"\xbd\xa0"),
 ]
 STOPS = [[], ["STOP"], ["ab"], ["\n\n"], ["😊", "STOP"], ["b\n"]]
@@ -34,7 +49,11 @@ def scored(token_id: int) -> PositionLogprobs:
 
 
 def run(
-    assembler: Assembler, token_ids: Sequence[int], sizes: Sequence[int], reason: FinishReason, has_logprobs: bool
+    assembler: Assembler,
+    token_ids: Sequence[int],
+    sizes: Sequence[int],
+    reason: FinishReason,
+    has_logprobs: bool,
 ) -> list[ReplyEvent]:
     """Feeds the tokens in events of the given sizes until the choice ends."""
     events: list[ReplyEvent] = []

@@ -182,9 +182,7 @@ def test_tags_inside_the_answer_are_text(server: AppServer) -> None:
 
 
 @pytest.mark.parametrize("max_tokens", range(1, 9))
-def test_api_052_reasoning_cut_by_the_limit_stays_reasoning(
-    qwen3_server: AppServer, max_tokens: int
-) -> None:
+def test_api_052_reasoning_cut_by_the_limit_stays_reasoning(qwen3_server: AppServer, max_tokens: int) -> None:
     pieces: list[Piece] = [OPEN, "long", " thought", " goes", " on", CLOSE, "4", "2"]
     qwen3_server.say(pieces)
     answer = both(qwen3_server, max_tokens=max_tokens)[0]
@@ -295,7 +293,9 @@ def test_the_official_client_chats_and_streams(server: AppServer) -> None:
     server.say(["why", CLOSE, "Hel", "lo"])
     messages: Any = HI
     with server.client() as client:
-        whole = client.chat.completions.create(model="scripted", messages=messages, logprobs=True, top_logprobs=2)
+        whole = client.chat.completions.create(
+            model="scripted", messages=messages, logprobs=True, top_logprobs=2
+        )
         choice = whole.choices[0]
         assert choice.message.content == "Hello"
         assert choice.message.model_extra == {"reasoning": "why", "reasoning_content": "why"}

@@ -41,7 +41,20 @@ def still_serves(server: AppServer) -> None:
 
 @pytest.mark.parametrize(
     "prompt",
-    [[-1], [8192], [2**31], [2**63], [2**70], [1.5], ["a", 1], [1, "a"], [[1], [2, -5]], [True], [[1], 2], {"a": 1}],
+    [
+        [-1],
+        [8192],
+        [2**31],
+        [2**63],
+        [2**70],
+        [1.5],
+        ["a", 1],
+        [1, "a"],
+        [[1], [2, -5]],
+        [True],
+        [[1], 2],
+        {"a": 1},
+    ],
     ids=str,
 )
 def test_api_008_token_ids_out_of_range(server: AppServer, prompt: Any) -> None:
@@ -272,7 +285,13 @@ def test_what_is_not_offered_is_refused_with_a_reason(
 
 
 def test_fields_of_openais_clients_without_meaning_here_pass(server: AppServer) -> None:
-    ignored = {"user": "u", "metadata": {"a": "b"}, "store": True, "service_tier": "auto", "prompt_cache_key": "k"}
+    ignored = {
+        "user": "u",
+        "metadata": {"a": "b"},
+        "store": True,
+        "service_tier": "auto",
+        "prompt_cache_key": "k",
+    }
     assert server.post(CHAT, {"messages": HI, "max_tokens": 1, **ignored}).status_code == 200
 
 
@@ -296,9 +315,7 @@ def test_wrong_messages_are_refused_by_path(server: AppServer, message: Any, par
 def test_api_060_arguments_that_are_no_object(server: AppServer, arguments: Any) -> None:
     call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}}
     messages = [*HI, {"role": "assistant", "tool_calls": [call]}, {"role": "tool", "content": "x"}]
-    refuse(
-        server.post(CHAT, {"messages": messages}), param="messages[1].tool_calls[0].function.arguments"
-    )
+    refuse(server.post(CHAT, {"messages": messages}), param="messages[1].tool_calls[0].function.arguments")
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ def open_request(server: AppServer, body: dict[str, Any], path: str = COMPLETION
     host, port = server.url.removeprefix("http://").split(":")
     connection = socket.create_connection((host, int(port)), timeout=30)
     payload = json.dumps(body).encode()
-    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(payload)}\r\n\r\n"
-    connection.sendall(head.encode() + payload)
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    connection.sendall(f"{head}Content-Length: {len(payload)}\r\n\r\n".encode() + payload)
     return connection
 
 
@@ -98,7 +98,9 @@ def test_api_037_two_requests_with_the_same_id(server: AppServer) -> None:
     headers = {"X-Request-Id": "same-id"}
     bodies = [{"prompt": "x", "max_tokens": 400}, {"prompt": "y", "max_tokens": 300}]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        answers = list(pool.map(lambda body: server.http.post(COMPLETIONS, json=body, headers=headers), bodies))
+        answers = list(
+            pool.map(lambda body: server.http.post(COMPLETIONS, json=body, headers=headers), bodies)
+        )
     assert [len(answer.json()["choices"][0]["text"]) for answer in answers] == [400, 300]
     assert {answer.json()["id"] for answer in answers} == {"cmpl-same-id"}
     assert {answer.headers["x-request-id"] for answer in answers} == {"same-id"}

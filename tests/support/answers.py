@@ -63,6 +63,8 @@ def streamed_completions(chunks: Sequence[dict[str, Any]]) -> list[dict[str, Any
             choice["text"] += news["text"]
             if news["logprobs"] is not None:
                 merged = choice["logprobs"] or {name: [] for name in news["logprobs"]}
-                choice["logprobs"] = {name: merged[name] + values for name, values in news["logprobs"].items()}
+                choice["logprobs"] = {
+                    name: merged[name] + values for name, values in news["logprobs"].items()
+                }
             choice["finish_reason"], choice["stop_reason"] = news["finish_reason"], news["stop_reason"]
     return [{**choices[index], "prompt_logprobs": None} for index in sorted(choices)]

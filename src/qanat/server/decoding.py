@@ -54,7 +54,9 @@ def _explain(message: str, kind: type[msgspec.Struct]) -> InvalidRequestError:
     text = message[: location.start()] if location else message
     if unknown := _UNKNOWN_FIELD.search(text):
         name = _join(path, unknown.group(1))
-        return InvalidRequestError(f"Unknown field {name}.{_nearest(name, kind)}", param=name)
+        return InvalidRequestError(
+            f"Unknown field {name}.{_nearest(name, kind) if not path else ''}", param=name
+        )
     if missing := _MISSING_FIELD.search(text):
         name = _join(path, missing.group(1))
         return InvalidRequestError(f"{name} is required.", param=name)

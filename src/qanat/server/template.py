@@ -15,6 +15,10 @@ from qanat.core.errors import ConfigError, InvalidRequestError
 
 MAX_RENDERED_CHARS = 32 * 2**20
 """Bound of a rendered prompt; no window is that long."""
+MAX_REPEATED = 10_000
+"""Characters or items that a repetition such as `"-" * 20` may make."""
+MAX_BASE = 10**6
+MAX_EXPONENT = 64
 
 
 class _Raised(jinja2.TemplateError):
@@ -27,12 +31,14 @@ class _Environment(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset({"*", "**"})
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        """Multiplies numbers only, and to no great power."""
-        numbers = (int, float)
-        if not (isinstance(left, numbers) and isinstance(right, numbers)):
-            raise jinja2.TemplateRuntimeError(f"{operator} is for numbers only")
-        if operator == "**" and abs(right) > 64:
-            raise jinja2.TemplateRuntimeError("the exponent is too large")
+        """Repeats texts and lists a little, and raises small numbers to small powers."""
+        if operator == "**":
+            if abs(left) > MAX_BASE or abs(right) > MAX_EXPONENT:
+                raise jinja2.TemplateRuntimeError("the power is too large")
+        elif hasattr(left, "__len__") or hasattr(right, "__len__"):
+            sequence, count = (left, right) if hasattr(left, "__len__") else (right, left)
+            if len(sequence) * count > MAX_REPEATED:
+                raise jinja2.TemplateRuntimeError("the repetition is too long")
         return super().call_binop(context, operator, left, right)
 
 

@@ -1,0 +1,187 @@
+"""From messages to a prompt: shapes, boundaries, and what a template cannot express."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from qanat.core.errors import ConfigError, ContextLengthError, InvalidRequestError
+from qanat.server.encoding import MAX_INLINE_CHARS, PromptEncoder
+from qanat.server.messages import normalise_messages
+from qanat.server.renderer import ChatRenderer, RenderedPrompt, load_template
+from qanat.server.template import ChatTemplate
+from tests.support.scripted_engine import ScriptedTokenizer
+
+WINDOW = 100_000
+PLAIN = (
+    "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}bot:{% endif %}"
+)
+
+
+def make_renderer(template: str | None = None, family: str = "qwen3_5", **variables: Any) -> ChatRenderer:
+    tokenizer = ScriptedTokenizer()
+    compiled = load_template(template, tokenizer, family)
+    return ChatRenderer(compiled, tokenizer, PromptEncoder(tokenizer, WINDOW), variables)
+
+
+def render(renderer: ChatRenderer, *messages: dict[str, Any], **variables: Any) -> RenderedPrompt:
+    return renderer.render_now(normalise_messages(messages), None, variables)
+
+
+def text_of(prompt: RenderedPrompt) -> str:
+    return ScriptedTokenizer().decode(prompt.token_ids, skip_special_tokens=False)
+
+
+def part(prompt: RenderedPrompt, start: int, end: int | None = None) -> str:
+    return ScriptedTokenizer().decode(prompt.token_ids[start:end], skip_special_tokens=False)
+
+
+def user(content: Any) -> dict[str, Any]:
+    return {"role": "user", "content": content}
+
+
+def system(content: str) -> dict[str, Any]:
+    return {"role": "system", "content": content}
+
+
+def test_boundaries_of_the_last_question_and_the_reply() -> None:
+    prompt = render(make_renderer(), user("one"), {"role": "assistant", "content": "two"}, user("three"))
+    assert part(prompt, prompt.reply_start) == "<|im_start|>assistant\n<think>\n"
+    assert part(prompt, prompt.last_user_start, prompt.reply_start) == "<|im_start|>user\nthree<|im_end|>\n"
+
+
+@pytest.mark.parametrize(
+    ("family", "variables", "is_open"),
+    [
+        ("qwen3_5", {}, True),
+        ("qwen3_5", {"enable_thinking": False}, False),
+        ("qwen3", {}, False),
+        ("qwen3", {"enable_thinking": False}, False),
+    ],
+)
+@pytest.mark.parametrize("content", ["hi", "what is <think>", "<|im_start|>assistant\n<think>\n"])
+def test_whether_the_prompt_leaves_a_block_open(
+    family: str, variables: dict[str, Any], is_open: bool, content: str
+) -> None:
+    """Tags in a message change nothing."""
+    assert render(make_renderer(family=family), user(content), **variables).is_reasoning_open is is_open
+
+
+def test_a_template_without_clear_boundaries_is_not_guessed_at() -> None:
+    moving = "{% if add_generation_prompt %}<think>{% endif %}{{ messages[0].content }}"
+    prompt = render(make_renderer(moving), user("x"))
+    assert not prompt.is_reasoning_open
+    assert prompt.reply_start == prompt.last_user_start == len(prompt.token_ids)
+
+
+def test_late_system_messages_are_merged_where_the_template_refuses_them() -> None:
+    late = (system("one"), user("hi"), {"role": "developer", "content": "two"}, user("go"))
+    merged = text_of(render(make_renderer(), *late))
+    assert merged.startswith("<|im_start|>system\none\n\ntwo<|im_end|>\n<|im_start|>user\nhi<|im_end|>")
+    kept = text_of(render(make_renderer(family="qwen3"), *late))
+    assert "hi<|im_end|>\n<|im_start|>system\ntwo<|im_end|>\n<|im_start|>user\ngo" in kept
+
+
+def test_content_parts_are_joined_where_the_template_reads_text_only() -> None:
+    parts = user([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}])
+    assert text_of(render(make_renderer(PLAIN), parts)) == "user: a\nb\nbot:"
+    assert "<|im_start|>user\nab<|im_end|>" in text_of(render(make_renderer(), parts))
+
+
+def test_arguments_of_calls_reach_the_template_as_objects() -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"city": "Oslo"}'}}
+    empty = {"id": "2", "type": "function", "function": {"name": "g", "arguments": ""}}
+    history = ({"role": "assistant", "tool_calls": [call, empty]}, {"role": "tool", "content": "cold"})
+    text = text_of(render(make_renderer(), user("x"), *history))
+    assert "<parameter=city>\nOslo\n</parameter>" in text
+    assert "<function=g>\n</function>" in text
+
+
+def test_reasoning_is_read_under_both_names() -> None:
+    for name in ("reasoning", "reasoning_content"):
+        text = text_of(
+            render(make_renderer(), user("x"), {"role": "assistant", "content": "y", name: "because"})
+        )
+        assert "<think>\nbecause\n</think>\n\ny" in text
+
+
+def test_requests_go_before_the_operators_variables() -> None:
+    renderer = make_renderer(enable_thinking=False)
+    assert not render(renderer, user("x")).is_reasoning_open
+    assert render(renderer, user("x"), enable_thinking=True).is_reasoning_open
+
+
+@pytest.mark.parametrize("name", ["messages", "tools", "add_generation_prompt"])
+def test_variables_that_the_server_sets_are_refused(name: str) -> None:
+    with pytest.raises(InvalidRequestError, match=name):
+        render(make_renderer(), user("x"), **{name: 1})
+
+
+def test_the_order_of_template_sources() -> None:
+    tokenizer = ScriptedTokenizer(chat_template="own {{ messages[0].content }}")
+    assert load_template(None, tokenizer, "qwen3_5").render([user("x")]) == "own x"
+    assert load_template("operator's {{ 1 }}", tokenizer, "qwen3_5").render([user("x")]) == "operator's 1"
+    for family, start in (("qwen3", "assistant\n"), ("qwen3_5_moe", "assistant\n<think>\n")):
+        ours = load_template(None, ScriptedTokenizer(), family)
+        assert ours.render([user("x")]).endswith("<|im_start|>" + start)
+
+
+def test_a_template_from_a_file(tmp_path: Any) -> None:
+    path = tmp_path / "template.jinja"
+    path.write_text("file {{ messages[0].content }}")
+    assert load_template(str(path), ScriptedTokenizer(), "qwen3").render([user("x")]) == "file x"
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_template(str(tmp_path / "none.jinja"), ScriptedTokenizer(), "qwen3")
+
+
+class WatchedTokenizer(ScriptedTokenizer):
+    """Notes how much it was given to encode, and in which thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[int, int]] = []
+
+    def encode(self, text: str) -> list[int]:
+        self.calls.append((len(text), threading.get_ident()))
+        return super().encode(text)
+
+
+def test_perf_001_long_prompts_are_prepared_off_the_loop() -> None:
+    tokenizer = WatchedTokenizer()
+    encoder = PromptEncoder(tokenizer, WINDOW)
+    renderer = ChatRenderer(load_template(None, tokenizer, "qwen3_5"), tokenizer, encoder)
+    tokenizer.calls.clear()
+
+    async def prepare(num_chars: int) -> None:
+        await renderer.render(normalise_messages([user("x" * num_chars)]), None)
+        await encoder.run(num_chars, encoder.encode, "x" * num_chars)
+
+    here = threading.get_ident()
+    asyncio.run(prepare(10))
+    assert {thread for _, thread in tokenizer.calls} == {here}
+    tokenizer.calls.clear()
+    asyncio.run(prepare(MAX_INLINE_CHARS + 1))
+    assert here not in {thread for _, thread in tokenizer.calls}
+    encoder.close()
+
+
+def test_perf_001_a_text_far_beyond_the_window_is_refused_by_its_beginning() -> None:
+    tokenizer = WatchedTokenizer()
+    encoder = PromptEncoder(tokenizer, 100)
+    with pytest.raises(ContextLengthError, match="more than"):
+        encoder.encode("x" * 1_000_000)
+    assert sum(num_chars for num_chars, _ in tokenizer.calls) < 1000
+    assert len(encoder.encode("x" * 101)) == 101  # the engine says exactly how much too long this is
+    encoder.close()
+
+
+def test_rendering_and_tokenising_agree_with_the_plain_template() -> None:
+    tokenizer = ScriptedTokenizer()
+    renderer = make_renderer(PLAIN)
+    messages = normalise_messages([system("s"), user("u")])
+    expected = ChatTemplate(PLAIN).render(messages)
+    assert renderer.render_now(messages, None).token_ids == tokenizer.encode(expected)
