@@ -21,7 +21,6 @@ IGNORED_FIELDS = frozenset(
         "safety_identifier",
         "prompt_cache_key",
         "prompt_cache_retention",
-        "prompt_cache_options",
         "session_id",
         "verbosity",
         "parallel_tool_calls",
