@@ -20,11 +20,11 @@ def test_values_are_shown_as_users_write_them() -> None:
     assert len(show("x" * 1000)) <= MAX_SHOWN_CHARS
 
 
-def test_neighbours_with_the_same_outcome_and_reason_share_a_line() -> None:
+def test_decisions_with_the_same_outcome_and_reason_share_a_line() -> None:
     decisions = [
         Decision("A", "1", "no effect", "why"),
-        Decision("B", "2", "no effect", "why"),
         Decision("C", None, 3, "why"),
+        Decision("B", "2", "no effect", "why"),
         Decision("D", "4", "no effect", "other"),
     ]
     assert list(decision_lines(decisions)) == [

@@ -71,6 +71,7 @@ def test_what_was_wished_holds_in_silence() -> None:
         "init_timeout_s": 5,
         "step_timeout_s": 6,
         "served_model_name": ("a", "b"),
+        "reasoning_parser": "qwen3",
         "load_format": "dummy",
     }
     config, decisions = settle(**wishes)
@@ -113,6 +114,7 @@ def test_short_names_of_types(short: str, full: str) -> None:
         ({"speculative_config": {"method": "mtp"}}, "--speculative-config", "no speculation", "not yet"),
         ({"additional_config": {"enable_cpu_binding": True}}, "--additional-config", "no effect", "Ascend"),
         ({"profiler_config": {"profiler": "torch"}}, "--profiler-config", "no profiler", "not yet"),
+        ({"reasoning_parser": "deepseek_r1"}, "--reasoning-parser", "qwen3", "own vocabulary"),
         ({"num_threads": 16}, "--num-threads", 2, "may use 2 cores"),
         ({"max_num_seqs": 600}, "--max-num-batched-tokens", 600, "a token for each running request"),
         ({"max_num_batched_tokens": 16}, "--max-num-seqs", 16, "room for no more tokens"),

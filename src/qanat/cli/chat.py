@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from qanat.cli.chat_client import ChatClient, ServerError
-from qanat.cli.command import HELP_FLAGS, Command, Invocation, help_parser, read_invocation
+from qanat.cli.command import Command, Invocation, help_parser, read_invocation, wants_help
 from qanat.cli.terminal import decision_lines, echo, require_engine, tell
 from qanat.config.engine_config import (
     OPTIONS,
@@ -90,7 +90,7 @@ def main(arguments: Sequence[str]) -> int:
     Raises:
         QanatError: the model cannot be loaded, or the server cannot be reached.
     """
-    if any(argument in HELP_FLAGS for argument in arguments):
+    if wants_help(arguments):
         help_parser(COMMAND).print_help()
         return 0
     invocation = read_invocation(COMMAND, arguments)

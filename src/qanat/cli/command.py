@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -84,6 +85,13 @@ class Invocation:
     own: Any
     words: tuple[str, ...]
     environment: Environment
+
+
+def wants_help(arguments: Sequence[str]) -> bool:
+    """True if the command's help is asked for; what stands behind a bare -- is text."""
+    return any(
+        argument in HELP_FLAGS for argument in itertools.takewhile(lambda each: each != "--", arguments)
+    )
 
 
 def read_invocation(

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from qanat.cli.command import HELP_FLAGS, MODEL_WORD, Command, help_parser, read_invocation
+from qanat.cli.command import MODEL_WORD, Command, help_parser, read_invocation, wants_help
 from qanat.cli.terminal import decision_lines, echo, require_engine, show
 from qanat.config.engine_config import GROUPS, OPTIONS, EngineConfig
 from qanat.config.options import option
@@ -79,7 +79,7 @@ def main(arguments: Sequence[str]) -> int:
     Raises:
         QanatError: the start would fail, with the same message.
     """
-    if any(argument in HELP_FLAGS for argument in arguments):
+    if wants_help(arguments):
         help_parser(COMMAND).print_help()
         return 0
     invocation = read_invocation(COMMAND, arguments)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from qanat.cli.command import HELP_FLAGS, MODEL_WORD, Command, help_parser, read_invocation
+from qanat.cli.command import MODEL_WORD, Command, help_parser, read_invocation, wants_help
 from qanat.cli.terminal import decision_lines, require_engine, tell
 from qanat.config.engine_config import GROUPS, EngineConfig
 from qanat.config.prepare import Prepared, prepare
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
     Raises:
         QanatError: the server cannot start.
     """
-    if any(argument in HELP_FLAGS for argument in arguments):
+    if wants_help(arguments):
         help_parser(COMMAND).print_help()
         return 0
     invocation = read_invocation(COMMAND, arguments)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import itertools
 import json
 import sys
 from collections.abc import Iterable, Iterator
@@ -40,9 +39,12 @@ def show(value: object) -> str:
 
 
 def decision_lines(decisions: Iterable[Decision]) -> Iterator[str]:
-    """One line for each decision; neighbours with the same outcome and reason share one."""
-    for (got, why), group in itertools.groupby(decisions, key=lambda each: (show(each.got), each.why)):
-        names = [each.field if each.wanted is None else f"{each.field} {show(each.wanted)}" for each in group]
+    """One line for each decision; those with the same outcome and reason share the first one's."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for each in decisions:
+        name = each.field if each.wanted is None else f"{each.field} {show(each.wanted)}"
+        groups.setdefault((show(each.got), each.why), []).append(name)
+    for (got, why), names in groups.items():
         yield f"{', '.join(names)} -> {got}: {why}"
 
 

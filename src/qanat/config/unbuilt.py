@@ -13,6 +13,9 @@ LATER = "not yet in this version"
 
 _PARALLEL_SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 
+REASONING_PARSERS = ("qwen3",)
+"""What there is; `none` switches it off."""
+
 _JSON_FLAGS: Mapping[str, tuple[str, str]] = {
     "compilation_config": ("no graphs", f"{LATER}: every step runs eagerly"),
     "speculative_config": ("no speculation", f"{LATER}: every token is computed by the model itself"),
@@ -98,6 +101,9 @@ def _switches(wishes: EngineConfig) -> Iterator[Decision]:
         yield Decision("--async-scheduling", True, False, why)
     if wishes.enforce_eager:
         yield Decision("--enforce-eager", True, True, "this version always runs so, without graphs")
+    if wishes.reasoning_parser not in (None, "none", *REASONING_PARSERS):
+        why = "thinking is told by the tags in the model's own vocabulary"
+        yield Decision("--reasoning-parser", wishes.reasoning_parser, REASONING_PARSERS[0], why)
     if wishes.trust_remote_code:
         why = "no code from a checkpoint is ever run, and none of the supported models needs any"
         yield Decision("--trust-remote-code", True, "no effect", why)
