@@ -278,6 +278,7 @@ def start_scripted_engine(
     *,
     model_family: str = "qwen3_5",
     max_model_len: int = 2048,
+    max_num_seqs: int = 32,
     max_waiting_requests: int = 256,
     policy: str = "fcfs",
     step_timeout_s: float = 120.0,
@@ -295,7 +296,7 @@ def start_scripted_engine(
         dtype="float32",
         scheduler=SchedulerLimits(
             max_num_batched_tokens=max_num_batched_tokens,
-            max_num_seqs=32,
+            max_num_seqs=max_num_seqs,
             max_model_len=max_model_len,
             policy=policy,
             max_waiting_requests=max_waiting_requests,
@@ -315,7 +316,7 @@ def start_scripted_engine(
         state_bytes=spec.state_bytes,
         num_states=64,
         logits_chunk_rows=64,
-        max_num_seqs=32,
+        max_num_seqs=max_num_seqs,
         max_model_len=max_model_len,
     )
     executor = ScriptedExecutor(tokenizer, plan)

@@ -29,6 +29,9 @@ from qanat.server.responses import (
 )
 from qanat.server.service import Service, internal_id, usable_id
 
+FIELD_NAMES = {"prompt": "messages", "logprobs": "top_logprobs"}
+"""How a chat request spells what the engine calls otherwise."""
+
 
 class ChatPlanner:
     """Plans chat requests."""
@@ -60,7 +63,7 @@ class ChatPlanner:
             )
 
         reply = ChatReply(request, reply_id, service.model_name)
-        return Plan([generation], make_assembler, reply, request.stream)
+        return Plan([generation], make_assembler, reply, request.stream, FIELD_NAMES)
 
 
 def _template_variables(request: ChatRequest) -> dict[str, object]:

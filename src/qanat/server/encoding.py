@@ -35,8 +35,12 @@ class PromptEncoder:
         self._max_model_len = max_model_len
         self._threads = ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="prompt")
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, *, field: str = "prompt") -> list[int]:
         """Token ids of `text`.
+
+        Args:
+            text: the prompt.
+            field: the request field that it comes from, for the error.
 
         Raises:
             ContextLengthError: it surely has more tokens than the window.
@@ -48,7 +52,7 @@ class PromptEncoder:
                 raise ContextLengthError(
                     f"The prompt has more than {num_tokens - CUT_TOLERANCE_TOKENS} tokens; prompt and output together "
                     f"may have at most {self._max_model_len} (--max-model-len). Shorten the prompt.",
-                    param="prompt",
+                    param=field,
                 )
         return self._tokenizer.encode(text)
 

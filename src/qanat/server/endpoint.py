@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
@@ -64,12 +64,14 @@ class Plan(Generic[Chunk]):
         make_assembler: makes one per choice.
         reply: takes the events.
         is_stream: send events as they come.
+        field_names: how the request spells fields that the engine's errors name.
     """
 
     generations: Sequence[Generation]
     make_assembler: AssemblerFactory
     reply: Reply[Chunk]
     is_stream: bool
+    field_names: Mapping[str, str] = field(default_factory=dict)
 
 
 class Planner(Protocol[Chunk]):
@@ -109,18 +111,24 @@ class GenerationEndpoint(Generic[Chunk]):
     async def _answer(self, body: bytes, request_id: str, send: Send) -> None:
         output = _Output(send)
         try:
-            plan = await self._plan(body, request_id)
-            if plan.is_stream:
-                await self._stream(plan, output)
-            else:
-                await self._whole(plan, send)
+            await self._carry_out(await self._plan(body, request_id), output)
         except QanatError as error:
             await output.fail(error)
         except Exception:
             log.exception("request %s failed", request_id)
             await output.fail(QanatError("Something went wrong in the server; its log has the details."))
 
-    async def _whole(self, plan: Plan[Chunk], send: Send) -> None:
+    async def _carry_out(self, plan: Plan[Chunk], output: _Output) -> None:
+        try:
+            if plan.is_stream:
+                await self._stream(plan, output)
+            else:
+                await self._whole(plan, output)
+        except QanatError as error:
+            error.param = plan.field_names.get(error.param or "", error.param)
+            raise
+
+    async def _whole(self, plan: Plan[Chunk], output: _Output) -> None:
         usage = UsageTally(plan.generations)
         chunks: list[Chunk] = []
         async with contextlib.aclosing(
@@ -129,7 +137,7 @@ class GenerationEndpoint(Generic[Chunk]):
             async for event in events:
                 usage.add(event)
                 chunks += plan.reply.add(event)
-        await send_json(send, plan.reply.whole(chunks, usage.total()))
+        await output.whole(plan.reply.whole(chunks, usage.total()))
 
     async def _stream(self, plan: Plan[Chunk], output: _Output) -> None:
         usage = UsageTally(plan.generations)
@@ -148,6 +156,10 @@ class _Output:
     def __init__(self, send: Send) -> None:
         self._send = send
         self._is_begun = False
+
+    async def whole(self, body: msgspec.Struct) -> None:
+        """Sends an answer that is not streamed."""
+        await send_json(self._send, body)
 
     async def write(self, chunks: Sequence[msgspec.Struct]) -> None:
         """Sends events of the stream."""

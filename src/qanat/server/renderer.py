@@ -96,7 +96,7 @@ class ChatRenderer:
         adapted = self._adapt(messages)
         text = self._template.render(adapted, tools, variables=merged)
         history = self._template.render(adapted, tools, variables=merged, has_generation_prompt=False)
-        token_ids = self._encoder.encode(text)
+        token_ids = self._encoder.encode(text, field="messages")
         reply_ids = self._encoder.encode(text[len(history) :]) if text.startswith(history) else []
         if token_ids[len(token_ids) - len(reply_ids) :] != reply_ids:
             reply_ids = []  # a template without a clear boundary: nothing is known about the reply's beginning
