@@ -310,3 +310,17 @@ def test_not_a_number_does_not_stop_the_batch(make_row: Any) -> None:
         good, bad = sample_tokens(logits.clone(), rows), sample_tokens(broken.clone(), rows)
         assert [good[0], good[2]] == [bad[0], bad[2]]
         assert 0 <= bad[1] < 50
+
+
+def test_equal_scores_go_to_the_lower_id_even_among_filtered_tokens(
+    make_row: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logits = torch.tensor([[1.0, 5.0, 3.0, 4.0, -9.0]])
+
+    def levelling_noise(keys: Any, token_ids: torch.Tensor) -> torch.Tensor:
+        return 6.0 - logits[0][token_ids.long()].expand(len(keys), -1)
+
+    monkeypatch.setattr(sampler, "gumbel_noise", levelling_noise)
+    assert sample_tokens(logits, [make_row(top_k=3)]) == [1]
+    assert sample_tokens(logits, [make_row(top_k=4)]) == [0]
+    assert sample_tokens(logits, [make_row()]) == [0]

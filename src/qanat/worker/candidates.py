@@ -66,10 +66,19 @@ def order_best(values: Tensor, num_best: int) -> tuple[Tensor, Tensor]:
         num_best: n, from 1 to V.
 
     Returns:
-        values [R, n] and ids [R, n] int64; where a row has fewer than n values above -inf, id 0 with -inf.
+        values [R, n] and ids [R, n] int64; an id beside a value of -inf means nothing.
     """
-    # `topk` alone leaves open which of several equal values it takes, so it only finds the smallest one kept.
-    threshold = values.topk(num_best, dim=1).values[:, -1:]
+    # `topk` leaves open which of several equal values it takes and in which order: one more entry than asked for
+    # tells whether there are any.
+    best_values, best_ids = values.topk(min(num_best + 1, values.shape[1]), dim=1)
+    below = best_values[:, 1:]
+    if bool((below < best_values[:, :-1]).logical_or_(below == -math.inf).all()):
+        return best_values[:, :num_best], best_ids[:, :num_best]
+    return _order_with_ties(values, best_values[:, num_best - 1 : num_best], num_best)
+
+
+def _order_with_ties(values: Tensor, threshold: Tensor, num_best: int) -> tuple[Tensor, Tensor]:
+    """`order_best` where values are equal: everything from the smallest value kept on, stably sorted."""
     is_kept = (values >= threshold).logical_and_(values > -math.inf)
     rows, ids = is_kept.nonzero(as_tuple=True)
     num_kept = is_kept.sum(dim=1)
@@ -91,60 +100,55 @@ def select_candidates(values: Tensor, filters: Sequence[Filter]) -> Candidates:
         values: [R, V] fp32 scaled logits; -inf where a token is masked; each row has one token that is not.
         filters: R of them, none open.
     """
-    return _Selection(values, filters).run()
+    vocab_size = values.shape[1]
+    limits = _Limits(values, filters)
+    # Without top_k it is open how many tokens are needed: look at some, and at more where that was not enough.
+    num_best = max(min(f.top_k or _FIRST_GUESS, vocab_size) for f in filters)
+    while True:
+        best_values, best_ids = order_best(values, num_best)
+        lengths, is_enough = limits.prefix_lengths(best_values)
+        if is_enough or num_best == vocab_size:
+            break
+        num_best = min(vocab_size, num_best * _GUESS_FACTOR)
+    width = int(lengths.max())
+    is_padding = torch.arange(width, device=values.device) >= lengths[:, None]
+    return Candidates(best_ids[:, :width], best_values[:, :width].masked_fill(is_padding, -math.inf))
 
 
-class _Selection:
-    """One call's tensors: row limits in, a prefix length per row out."""
+class _Limits:
+    """The filters of R rows as tensors."""
 
     def __init__(self, values: Tensor, filters: Sequence[Filter]) -> None:
-        self._values = values
-        self._filters = filters
-        self._relative = values - values.amax(dim=1, keepdim=True)
-        log_min_p = [math.log(f.min_p) if f.min_p > 0 else -math.inf for f in filters]
-        is_likely = (
-            self._relative >= torch.tensor(log_min_p, dtype=torch.float32, device=values.device)[:, None]
-        )
-        is_likely.logical_and_(values > -math.inf)
-        top_k = torch.tensor([f.top_k or values.shape[1] for f in filters], device=values.device)
-        self._bound = torch.minimum(is_likely.sum(dim=1), top_k).clamp_(min=1)
-        self._top_p = torch.tensor([f.top_p for f in filters], dtype=torch.float64, device=values.device)
-        self._total = torch.zeros(len(filters), dtype=torch.float64, device=values.device)
-        needs_total = [r for r, f in enumerate(filters) if f.top_p < 1.0 and f.top_k == 0]
-        if needs_total:
-            weights = self._relative[needs_total].to(torch.float64).exp_().mul_(is_likely[needs_total])
-            self._total[needs_total] = weights.cumsum(dim=1)[:, -1]
+        device, vocab_size = values.device, values.shape[1]
+        self._top_k = torch.tensor([[f.top_k or vocab_size] for f in filters], device=device)
+        log_min_p = [[math.log(f.min_p) if f.min_p > 0 else -math.inf] for f in filters]
+        self._log_min_p = torch.tensor(log_min_p, dtype=torch.float32, device=device)
+        self._has_top_p = any(f.top_p < 1.0 for f in filters)
+        top_p = [f.top_p if f.top_p < 1.0 else math.inf for f in filters]
+        self._top_p = torch.tensor(top_p, dtype=torch.float64, device=device)
+        without_top_k = [r for r, f in enumerate(filters) if f.top_p < 1.0 and f.top_k == 0]
+        self._total = torch.full((len(filters),), math.nan, dtype=torch.float64, device=device)
+        if without_top_k:
+            self._total[without_top_k] = self._sum_of_weights(values[without_top_k], without_top_k)
 
-    def run(self) -> Candidates:
-        """Looks at as few tokens as each row may need, and at more where that was not enough."""
-        bounds = self._bound.tolist()
-        # Only top_p without top_k leaves open how many tokens are needed.
-        guess = max(
-            min(bound, _FIRST_GUESS) if f.top_p < 1.0 and f.top_k == 0 else bound
-            for bound, f in zip(bounds, self._filters, strict=True)
-        )
-        while True:
-            best_values, best_ids = order_best(self._values, guess)
-            lengths, is_enough = self._prefix_lengths(best_values)
-            if is_enough:
-                break
-            guess = min(max(bounds), guess * _GUESS_FACTOR)
-        width = int(lengths.max())
-        is_padding = torch.arange(width, device=lengths.device) >= lengths[:, None]
-        return Candidates(best_ids[:, :width], best_values[:, :width].masked_fill(is_padding, -math.inf))
+    def _sum_of_weights(self, values: Tensor, rows: Sequence[int]) -> Tensor:
+        """[r] Z over all tokens that min_p leaves, in order of id."""
+        relative = values - values.amax(dim=1, keepdim=True)
+        is_likely = relative >= self._log_min_p[rows]
+        return relative.to(torch.float64).exp_().mul_(is_likely).cumsum(dim=1)[:, -1]
 
-    def _prefix_lengths(self, best_values: Tensor) -> tuple[Tensor, bool]:
-        """Tokens kept per row [R], and whether `best_values` went far enough to tell."""
+    def prefix_lengths(self, best_values: Tensor) -> tuple[Tensor, bool]:
+        """Tokens kept per row [R], and whether `best_values` [R, n] goes far enough to tell."""
         num_best = best_values.shape[1]
-        is_within = torch.arange(num_best, device=best_values.device) < self._bound[:, None]
-        weights = (best_values - best_values[:, :1]).to(torch.float64).exp_().mul_(is_within)
-        reached = weights.cumsum(dim=1)
-        has_top_k = torch.tensor([f.top_k > 0 for f in self._filters], device=best_values.device)
-        target = self._top_p * torch.where(has_top_k, reached[:, -1], self._total)
-        # A token is kept if the ones before it have not reached the target: the first always is.
-        is_needed = (reached - weights < target[:, None]).logical_and_(is_within)
-        is_needed[:, 0] = True
-        is_open = (self._top_p < 1.0).logical_not_()
-        lengths = torch.where(is_open, self._bound.clamp(max=num_best), is_needed.sum(dim=1))
-        is_short = (reached[:, -1] < target).logical_and_(self._bound > num_best)
-        return lengths, not bool(is_short.any())
+        relative = best_values - best_values[:, :1]
+        is_kept = (relative >= self._log_min_p).logical_and_(best_values > -math.inf)
+        is_kept.logical_and_(torch.arange(num_best, device=best_values.device) < self._top_k)
+        if self._has_top_p:
+            weights = relative.to(torch.float64).exp_().mul_(is_kept)
+            reached = weights.cumsum(dim=1)
+            total = torch.where(self._total.isnan(), reached[:, -1], self._total)
+            # A token is kept if the ones before it have not reached the target: the first always is.
+            is_kept.logical_and_(reached - weights < (self._top_p * total)[:, None])
+        is_kept[:, 0] = True
+        is_enough = is_kept[:, -1].logical_not().logical_or_(self._top_k[:, 0] <= num_best)
+        return is_kept.sum(dim=1), bool(is_enough.all())
