@@ -98,7 +98,8 @@ def _fetch(hub: _Hub, wishes: EngineConfig) -> tuple[Path, list[Decision]]:
     except Exception as error:  # whatever a hub library raises: no network, no such model, no permission
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise ConfigError(
-            f"--model {wishes.model} is no folder here and could not be fetched from {hub.name}: {reason} Fetch it "
+            f"--model {wishes.model} is no folder here and could not be fetched from {hub.name}: "
+            f"{reason.rstrip('.')}. Fetch it "
             f"elsewhere and give the folder, or {hub.other}.",
             param="--model",
         ) from error
