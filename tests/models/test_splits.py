@@ -5,15 +5,19 @@ Trial cases ENG-011 (padding rows), ENG-012 (short last chunks), ENG-014 (prefil
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor
 
 from qanat.models.decoder import CausalLM
+from qanat.models.loader import load_model
 from tests.models.reference import Transformers
 from tests.models.tiny import FAMILIES, VOCAB_SIZE, load_tiny
 from tests.support.forward import ForwardRunner
 
+DENSE = next(family for family in FAMILIES if family.name == "qwen3_5-untied")
 HYBRID = next(family for family in FAMILIES if family.name == "qwen3_5_moe-fused")
 
 
@@ -87,6 +91,27 @@ def test_every_split_point(pair: tuple[Transformers, CausalLM], length: int) -> 
 
 def assert_near_state(ours: Tensor, expected: Tensor) -> None:
     assert (ours - expected).abs().max() <= 1e-5 * expected.abs().max()
+
+
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.bfloat16, 1e-2), (torch.float16, 2e-3)])
+def test_splits_in_narrow_types_stay_within_a_bound(tmp_path: Path, dtype: torch.dtype, bound: float) -> None:
+    """Products of one row and of many may round differently; measured are 0.003 of the range in bf16."""
+    _, model = load_tiny(DENSE, tmp_path, dtype)
+    prompt = tokens(100)
+    whole, states = in_steps(model, prompt, [])
+    span = (whole.max() - whole.min()).item()
+    for cuts in ([1], [37], [63], [64, 65], list(range(1, 100))):
+        split, _ = in_steps(model, prompt, cuts)
+        assert (split - whole).abs().max().item() <= bound * span
+    assert all(state.dtype == torch.float32 for state in states.recurrent_states)
+
+
+def test_fp16_is_near_fp32(tmp_path: Path) -> None:
+    _, narrow = load_tiny(DENSE, tmp_path, torch.float16)
+    wide, _ = load_model(tmp_path, narrow.config, torch.float32, "cpu")
+    prompt = tokens(100)
+    ours, expected = in_steps(narrow, prompt, [])[0], in_steps(wide, prompt, [])[0]
+    assert (ours - expected).abs().max() <= 5e-3 * (expected.max() - expected.min())
 
 
 def test_states_are_fp32_and_conv_inputs_exact(model: CausalLM) -> None:

@@ -150,9 +150,9 @@ def _make_plan(model: CausalLM, parameters: Mapping[str, Tensor], checkpoint: Ch
             )
         _check_tensor(name, target, parameters[target.parameter], checkpoint)
         parts = plan.sources.setdefault(target.parameter, {})
-        rival = parts.get(target.part) or next(
-            (n for part, n in parts.items() if None in (part, target.part)), None
-        )
+        rival = parts.get(target.part) or parts.get(None)
+        if rival is None and target.part is None:
+            rival = next(iter(parts.values()), None)
         if rival is not None:
             raise CheckpointError(
                 f"tensors {rival!r} in {checkpoint.owner[rival].path} and {name!r} in {file.path} both fill "
