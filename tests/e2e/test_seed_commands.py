@@ -34,6 +34,7 @@ def test_a_serve_command_starts_and_answers(command: SeedCommand, demo_model: Pa
         response = httpx.post(f"{server.base_url}/v1/completions", json=body, timeout=120)
         assert response.status_code == 200
         assert response.json()["choices"][0]["text"]
+        assert "--gpu-memory-utilization" in server.output
         assert server.stop() == 0
         assert "Traceback" not in server.output
 
