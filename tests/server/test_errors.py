@@ -98,7 +98,9 @@ def streaming(server: AppServer, body: dict[str, Any], path: str = COMPLETIONS) 
 
 @pytest.mark.parametrize("is_stream", [True, False])
 @pytest.mark.parametrize("num_chars", [2049, 4096, 40_960])
-def test_api_029_prompts_longer_than_the_window(server: AppServer, num_chars: int, is_stream: bool) -> None:
+def test_api_029_api_031_prompts_longer_than_the_window_are_refused_not_cut(
+    server: AppServer, num_chars: int, is_stream: bool
+) -> None:
     body = {"prompt": "x" * num_chars, "max_tokens": 8, "stream": is_stream}
     error = refuse(server.post(COMPLETIONS, body), param="prompt")
     assert error["code"] == "context_length_exceeded"
