@@ -13,7 +13,7 @@ class MemoryInfo:
     """Memory that a process can use.
 
     Attributes:
-        total_bytes: of the device, or the limit that this process group has, whichever is less.
+        total_bytes: of the device.
         available_bytes: what can still be taken, caches that the system gives up on demand counted as free.
         source: where the smaller bound comes from, such as "cgroup v2 limit" or "MemAvailable".
     """
