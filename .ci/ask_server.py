@@ -39,7 +39,7 @@ def wait_until_ready(url: str, server: subprocess.Popen[bytes]) -> None:
             urllib.request.urlopen(f"{url}/ready", timeout=5).close()
             return
         except OSError:
-            time.sleep(0.2)
+            time.sleep(0.5)
     raise RuntimeError(f"the server was not ready after {START_TIMEOUT_S} s")
 
 
@@ -57,7 +57,7 @@ def main(arguments: list[str]) -> int:
     """Runs the try."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    server = subprocess.Popen([arguments[0], "serve", "--port", str(port)])
+    server = subprocess.Popen([arguments[0], "serve", "--port", str(port), "--disable-uvicorn-access-log"])
     try:
         wait_until_ready(url, server)
         text = ask(url)
