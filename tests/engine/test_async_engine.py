@@ -113,6 +113,22 @@ async def test_abort_by_id_ends_with_its_own_reason(engine: AsyncEngine) -> None
     assert not await engine.abort("mine")
 
 
+async def test_a_choice_that_its_caller_ends_counts_as_stopped(engine: AsyncEngine) -> None:
+    before = engine.stats().num_finished
+    for num_choices in (1, 2):
+        sampling = SamplingParams(n=num_choices, max_tokens=200, ignore_eos=True)
+        stream = engine.generate([7, 8], sampling, request_id="mine")
+        open_indexes = set(range(num_choices))
+        async for event in stream:
+            assert event.index in open_indexes
+            open_indexes.discard(event.index)
+            await engine.end_choice("mine", event)
+        assert not open_indexes
+    after = engine.stats().num_finished
+    assert {name: after[name] - before[name] for name in after if after[name] != before[name]} == {"stop": 3}
+    await wait_until(lambda: is_idle(engine))
+
+
 async def test_an_id_in_use_is_refused(engine: AsyncEngine) -> None:
     stream = engine.generate([7, 8], FOREVER, request_id="twice")
     await anext(stream)

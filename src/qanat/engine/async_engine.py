@@ -165,6 +165,24 @@ class AsyncEngine:
             await self._client.send(AbortRequest(open_id))
         return bool(open_ids)
 
+    async def end_choice(self, request_id: str, last_event: GenerationEvent) -> None:
+        """Ends one choice as complete: its caller found what it was to stop at in the tokens so far.
+
+        It counts as finished by "stop", and `generate` yields nothing more of it.
+
+        Args:
+            request_id: as given to `generate`.
+            last_event: the choice's event that ended it.
+        """
+        for choice_id in (request_id, f"{request_id}-{last_event.index}"):
+            stream = self._streams.get(choice_id)
+            if stream is None or choice_id not in stream.processors:
+                continue
+            del stream.processors[choice_id]
+            event = msgspec.structs.replace(last_event, finish_reason=FinishReason.STOP)
+            self._metrics.on_finished(stream.requests[choice_id], event)
+            await self._client.send(AbortRequest(choice_id))
+
     @property
     def core_pid(self) -> int | None:
         """Process id of the core."""

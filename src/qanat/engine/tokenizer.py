@@ -89,7 +89,8 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`; no token is added at either end."""
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        # The batch call lets other threads run meanwhile, and its fast form skips offsets that nobody reads.
+        ids: list[int] = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids
         return ids
 
     def decode(self, token_ids: list[int], *, skip_special_tokens: bool = True) -> str:

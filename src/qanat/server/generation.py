@@ -86,8 +86,8 @@ async def _events_of(
             replies = assembler.push(event)
             if replies and isinstance(replies[-1], Finish):
                 del assemblers[event.index]
-                if event.finish_reason is None and assemblers:
-                    await engine.abort(f"{generation.request_id}-{event.index}")
+                if event.finish_reason is None:
+                    await engine.end_choice(generation.request_id, event)
             for reply in replies:
                 yield reply
             if not assemblers:
