@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from qanat.cli.command import MODEL_WORD, Command, help_parser, read_invocation, wants_help
 from qanat.cli.terminal import decision_lines, require_engine, tell
-from qanat.config.engine_config import GROUPS, EngineConfig
-from qanat.config.prepare import Prepared, prepare
+from qanat.config.engine_config import GROUPS
+from qanat.config.prepare import prepare
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,12 +60,4 @@ def main(arguments: Sequence[str]) -> int:
         tell(line)
     from qanat.server.run import serve
 
-    return serve(_with_fetched_model(invocation.wishes, prepared))
-
-
-def _with_fetched_model(wishes: EngineConfig, prepared: Prepared) -> EngineConfig:
-    """The wishes with a hub's model replaced by the folder it was fetched to, so that it is not looked for again."""
-    if wishes.model is None or Path(wishes.model).expanduser().is_dir():
-        return wishes
-    config = prepared.config
-    return dataclasses.replace(wishes, model=config.model_path, served_model_name=config.served_model_names)
+    return serve(prepared)

@@ -15,7 +15,7 @@ import uvloop
 from starlette.types import Receive, Scope, Send
 
 from qanat.config.engine_config import EngineConfig
-from qanat.config.prepare import Prepared, prepare
+from qanat.config.prepare import Prepared
 from qanat.engine.async_engine import AsyncEngine
 from qanat.server.app import App, build_app
 from qanat.server.errors import UnavailableError
@@ -34,11 +34,11 @@ DEATH_NOTICE_S = 10.0
 """How long a server whose engine has died still answers, so that probes see the reason, before it exits."""
 
 
-def serve(wishes: EngineConfig) -> int:
+def serve(prepared: Prepared) -> int:
     """Serves until SIGTERM or SIGINT; a second signal cuts running requests off.
 
     Args:
-        wishes: every setting.
+        prepared: every setting, settled.
 
     Returns:
         The exit code: 0 after a signal, 1 if the engine died.
@@ -46,7 +46,6 @@ def serve(wishes: EngineConfig) -> int:
     Raises:
         QanatError: the server cannot start; the message says what to change.
     """
-    prepared = prepare(wishes)
     options = prepared.wishes
     sock = bind_unix(options.uds) if options.uds else bind_tcp(options.host, options.port)
     address = options.uds or url_of(sock, options.host)
