@@ -108,7 +108,9 @@ BAD_BODIES: list[tuple[dict[str, Any], int]] = [
 def test_bad_input_is_refused_with_a_reason(
     demo_server: ServerProcess, client: openai.OpenAI, body: dict[str, Any], status: int
 ) -> None:
-    response = httpx.post(f"{demo_server.base_url}/v1/completions", json={"model": "demo", **body}, timeout=60)
+    response = httpx.post(
+        f"{demo_server.base_url}/v1/completions", json={"model": "demo", **body}, timeout=60
+    )
     error = response.json()["error"]
     assert response.status_code == status, response.text
     assert error["message"] and error["param"]

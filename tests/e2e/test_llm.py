@@ -69,3 +69,13 @@ def test_bad_options_are_named() -> None:
         LLM(None, max_model_length=5)
     with pytest.raises((CheckpointError, ConfigError), match="nowhere"):
         LLM("/nowhere")
+
+
+def test_defaults_are_those_of_the_checkpoint(demo_model: Path) -> None:
+    options = {**OPTIONS, "override_generation_config": {"temperature": 0.0, "top_k": 7}}
+    with LLM(str(demo_model), **options) as model:
+        defaults = model.get_default_sampling_params()
+        assert (defaults.temperature, defaults.top_k) == (0.0, 7)
+        assert any(decision.field == "top_k" for decision in model.decisions)
+        first, second = (model.generate("Hello")[0].outputs[0].token_ids for _ in range(2))
+        assert first == second

@@ -53,9 +53,7 @@ def test_death_of_the_core_ends_open_streams_and_health(server: ServerProcess) -
             rest = [line for line in lines if line]
             assert time.monotonic() - killed_s < NOTICE_S
             assert any("engine" in line and "error" in line for line in rest)
-        assert holds_within(
-            NOTICE_S, lambda: httpx.get(f"{server.base_url}/health").status_code == 503
-        )
+        assert holds_within(NOTICE_S, lambda: httpx.get(f"{server.base_url}/health").status_code == 503)
         response = httpx.post(f"{server.base_url}/v1/completions", json={**LONG_BODY, "stream": False})
         assert response.status_code == 503
 

@@ -89,7 +89,15 @@ class Soak:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_two_thousand_requests_leave_nothing_behind(demo_model: Path) -> None:
-    arguments = [str(demo_model), "--served-model-name", "demo", "--max-num-seqs", "16", "--max-model-len", "512"]
+    arguments = [
+        str(demo_model),
+        "--served-model-name",
+        "demo",
+        "--max-num-seqs",
+        "16",
+        "--max-model-len",
+        "512",
+    ]
     with ServerProcess(arguments) as server:
         soak = Soak(server, random.Random(3))
         asyncio.run(soak.run())

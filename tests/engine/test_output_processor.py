@@ -27,9 +27,7 @@ def request(**sampling: object) -> Request:
     )
 
 
-def run(
-    outputs: list[RequestOutput], **sampling: object
-) -> tuple[list[GenerationEvent], str, bool]:
+def run(outputs: list[RequestOutput], **sampling: object) -> tuple[list[GenerationEvent], str, bool]:
     processor = OutputProcessor(TOKENIZER, request(**sampling))
     events = []
     for output in outputs:

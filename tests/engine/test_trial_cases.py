@@ -18,9 +18,7 @@ def prompt(length: int, seed: int) -> list[int]:
     return random.Random(seed).choices(range(6, VOCAB_SIZE), k=length)
 
 
-def generate(
-    engine: SyncEngine, prompts: dict[str, list[int]], **sampling: Any
-) -> dict[str, list[int]]:
+def generate(engine: SyncEngine, prompts: dict[str, list[int]], **sampling: Any) -> dict[str, list[int]]:
     """Output token ids by request id; checks that each request ends exactly once."""
     settings = {"temperature": 0.0, "ignore_eos": True, "max_tokens": 20, **sampling}
     for request_id, token_ids in prompts.items():

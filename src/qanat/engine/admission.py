@@ -91,7 +91,9 @@ class Admission:
                     param=name,
                 )
         if sampling.stop and not sampling.detokenize:
-            raise InvalidRequestError("stop needs text; do not set detokenize to false with it.", param="stop")
+            raise InvalidRequestError(
+                "stop needs text; do not set detokenize to false with it.", param="stop"
+            )
 
     def _resolve(self, sampling: SamplingParams, num_prompt_tokens: int) -> SamplingParams:
         """Sampling settings of one choice: max_tokens known, bad words as token ids."""
@@ -111,7 +113,10 @@ class Admission:
             )
         bad_words = [*sampling.bad_words_token_ids, *self._bad_words_token_ids(sampling.bad_words)]
         return msgspec.structs.replace(
-            sampling, n=1, max_tokens=room if max_tokens is None else max_tokens, bad_words_token_ids=bad_words
+            sampling,
+            n=1,
+            max_tokens=room if max_tokens is None else max_tokens,
+            bad_words_token_ids=bad_words,
         )
 
     def _limit_reason(self) -> str:

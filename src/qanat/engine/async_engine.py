@@ -274,9 +274,7 @@ class _Stream:
 
     def __init__(self, tokenizer: Tokenizer, requests: list[Request]) -> None:
         self.requests = {request.request_id: request for request in requests}
-        self.processors = {
-            request.request_id: OutputProcessor(tokenizer, request) for request in requests
-        }
+        self.processors = {request.request_id: OutputProcessor(tokenizer, request) for request in requests}
         self.outputs: asyncio.Queue[RequestOutput | QanatError] = asyncio.Queue()
 
     @property

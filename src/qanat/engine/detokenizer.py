@@ -66,7 +66,10 @@ class StopStringChecker:
             end, start, stop = min(matches)
             return StopMatch(stop, self._held[: end if self._is_included else start])
         num_held = self._num_possible_prefix()
-        released, self._held = self._held[: len(self._held) - num_held], self._held[len(self._held) - num_held :]
+        released, self._held = (
+            self._held[: len(self._held) - num_held],
+            self._held[len(self._held) - num_held :],
+        )
         return released
 
     def finish(self) -> str:

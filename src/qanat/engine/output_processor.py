@@ -36,7 +36,9 @@ class OutputProcessor:
         self._tokenizer = tokenizer
         self._request = request
         sampling = request.sampling
-        self._detokenizer = IncrementalDetokenizer(tokenizer, skip_special_tokens=sampling.skip_special_tokens)
+        self._detokenizer = IncrementalDetokenizer(
+            tokenizer, skip_special_tokens=sampling.skip_special_tokens
+        )
         self._stops = StopStringChecker(sampling.stop, is_included=sampling.include_stop_str_in_output)
         self._num_output_tokens = 0
         self._prompt_logprobs: list[PositionLogprobs | None] = [None]
@@ -130,7 +132,9 @@ class OutputProcessor:
         chosen = self._entry(entry.token_ids[0], entry.logprobs[0], entry.rank)
         top = [
             self._entry(token_id, logprob, rank)
-            for rank, (token_id, logprob) in enumerate(zip(entry.token_ids[1:], entry.logprobs[1:], strict=True), 1)
+            for rank, (token_id, logprob) in enumerate(
+                zip(entry.token_ids[1:], entry.logprobs[1:], strict=True), 1
+            )
         ]
         return PositionLogprobs(chosen, top)
 

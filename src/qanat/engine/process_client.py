@@ -64,7 +64,11 @@ class ProcessClient:
             EngineDeadError: it died or did not answer within `config.init_timeout_s`.
         """
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "qanat.engine.core_process", str(self._folder), stdin=asyncio.subprocess.PIPE
+            sys.executable,
+            "-m",
+            "qanat.engine.core_process",
+            str(self._folder),
+            stdin=asyncio.subprocess.PIPE,
         )
         self._exit = asyncio.create_task(self._process.wait())
         payload = self._encoder.encode(config)
@@ -119,7 +123,9 @@ class ProcessClient:
 
 def _error_of(code: str, message: str) -> QanatError:
     """The error class with this code, so that a refusal keeps its kind across the process boundary."""
-    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, QanatError)]
+    kinds = [
+        kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, QanatError)
+    ]
     for kind in kinds:
         if kind.code == code:
             return kind(message)

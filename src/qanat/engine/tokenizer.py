@@ -66,7 +66,9 @@ class Tokenizer:
             raise CheckpointError(f"{path} cannot be read as a tokenizer: {error}") from error
         settings = _read_json(folder / "tokenizer_config.json")
         named = {
-            name: text for name in ("bos_token", "eos_token", "pad_token") if (text := _token_text(settings.get(name)))
+            name: text
+            for name in ("bos_token", "eos_token", "pad_token")
+            if (text := _token_text(settings.get(name)))
         }
         eos_ids = list(model.eos_token_ids)
         if (eos_id := tokenizer.token_to_id(named.get("eos_token", ""))) is not None:
@@ -81,7 +83,9 @@ class Tokenizer:
     @classmethod
     def bytes_only(cls, model: ModelConfig) -> Tokenizer:
         """A stand-in in which token id b is byte b, for random weights without a tokenizer file."""
-        vocab = {character: byte for byte, character in enumerate(_character_of_byte()) if byte < model.vocab_size}
+        vocab = {
+            character: byte for byte, character in enumerate(_character_of_byte()) if byte < model.vocab_size
+        }
         tokenizer = HfTokenizer(models.BPE(vocab=vocab, merges=[]))
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         tokenizer.decoder = decoders.ByteLevel()
@@ -149,6 +153,8 @@ def _chat_template(folder: Path, settings: dict[str, object]) -> str | None:
         return path.read_text()
     template = settings.get("chat_template")
     if isinstance(template, list):  # several named templates; "default" is the one for chat
-        by_name = {str(entry.get("name")): entry.get("template") for entry in template if isinstance(entry, dict)}
+        by_name = {
+            str(entry.get("name")): entry.get("template") for entry in template if isinstance(entry, dict)
+        }
         template = by_name.get("default")
     return template if isinstance(template, str) else None

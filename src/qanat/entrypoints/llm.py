@@ -17,6 +17,7 @@ from qanat.entrypoints.results import Completion, Generation
 from qanat.server.encoding import PromptEncoder
 from qanat.server.messages import Message, check_tools, normalise_messages
 from qanat.server.renderer import ChatRenderer, load_template
+from qanat.server.sampling_defaults import read_sampling_defaults
 
 Prompt = str | Sequence[int]
 Conversation = Sequence[Mapping[str, Any]]
@@ -44,16 +45,22 @@ class LLM:
         prepared = prepare(from_keywords({"model": model, **options}))
         self._engine = SyncEngine(prepared.config, prepared.decisions)
         self.config = self._engine.config
-        self.decisions = self._engine.decisions
         self.memory_plan = self._engine.memory_plan
         self._encoder = PromptEncoder(self._engine.tokenizer, self.config.scheduler.max_model_len)
         wishes = prepared.wishes
-        template = load_template(
-            wishes.chat_template, self._engine.tokenizer, self.config.model.model_family
-        )
+        template = load_template(wishes.chat_template, self._engine.tokenizer, self.config.model.model_family)
         self._renderer = ChatRenderer(
             template, self._engine.tokenizer, self._encoder, wishes.default_chat_template_kwargs
         )
+        defaults, decisions = read_sampling_defaults(
+            wishes.generation_config, wishes.override_generation_config, self.config.model_path
+        )
+        self._default_sampling_params = SamplingParams(**defaults)
+        self.decisions = [*self._engine.decisions, *decisions]
+
+    def get_default_sampling_params(self) -> SamplingParams:
+        """What holds where no sampling_params are given: the recommendation of the checkpoint's authors."""
+        return self._default_sampling_params
 
     def generate(
         self,
@@ -66,7 +73,7 @@ class LLM:
 
         Args:
             prompts: a text, token ids, or a list of either.
-            sampling_params: one for all prompts or one each; default SamplingParams().
+            sampling_params: one for all prompts or one each; default `get_default_sampling_params()`.
             use_progress_bar: show finished prompts on the terminal.
 
         Raises:
@@ -75,9 +82,12 @@ class LLM:
         prompt_list = _as_prompts(prompts)
         texts = [prompt if isinstance(prompt, str) else None for prompt in prompt_list]
         token_ids = [
-            self._encoder.encode(prompt) if isinstance(prompt, str) else list(prompt) for prompt in prompt_list
+            self._encoder.encode(prompt) if isinstance(prompt, str) else list(prompt)
+            for prompt in prompt_list
         ]
-        return self._run(token_ids, texts, _for_each(sampling_params, len(prompt_list)), use_progress_bar)
+        return self._run(
+            token_ids, texts, self._for_each(sampling_params, len(prompt_list)), use_progress_bar
+        )
 
     def chat(
         self,
@@ -105,7 +115,7 @@ class LLM:
             self._renderer.render_now(conversation, rendered_tools, chat_template_kwargs).token_ids
             for conversation in _as_conversations(messages)
         ]
-        params = _for_each(sampling_params, len(token_ids))
+        params = self._for_each(sampling_params, len(token_ids))
         return self._run(token_ids, [None] * len(token_ids), params, use_progress_bar)
 
     def shutdown(self) -> None:
@@ -118,6 +128,19 @@ class LLM:
 
     def __exit__(self, *_: object) -> None:
         self.shutdown()
+
+    def _for_each(
+        self, sampling_params: SamplingParams | Sequence[SamplingParams] | None, num_prompts: int
+    ) -> list[SamplingParams]:
+        if sampling_params is None or isinstance(sampling_params, SamplingParams):
+            return [sampling_params or self._default_sampling_params] * num_prompts
+        if len(sampling_params) != num_prompts:
+            raise InvalidRequestError(
+                f"There are {num_prompts} prompts but {len(sampling_params)} sampling_params; give one for all or one "
+                "each.",
+                param="sampling_params",
+            )
+        return list(sampling_params)
 
     def _run(
         self,
@@ -155,19 +178,6 @@ def _as_conversations(messages: Conversation | Sequence[Conversation]) -> list[l
     is_single = not messages or isinstance(messages[0], Mapping)
     conversations = [messages] if is_single else messages
     return [normalise_messages(conversation) for conversation in conversations]  # type: ignore[arg-type]
-
-
-def _for_each(
-    sampling_params: SamplingParams | Sequence[SamplingParams] | None, num_prompts: int
-) -> list[SamplingParams]:
-    if sampling_params is None or isinstance(sampling_params, SamplingParams):
-        return [sampling_params or SamplingParams()] * num_prompts
-    if len(sampling_params) != num_prompts:
-        raise InvalidRequestError(
-            f"There are {num_prompts} prompts but {len(sampling_params)} sampling_params; give one for all or one each.",
-            param="sampling_params",
-        )
-    return list(sampling_params)
 
 
 @contextlib.contextmanager
