@@ -15,6 +15,7 @@ from qanat.models.loader import load_model
 from qanat.platforms.base import Platform
 from qanat.platforms.cpu import CpuPlatform
 from qanat.worker.cache_tensors import DTYPES, allocate_cache
+from qanat.worker.load_bar import LoadBar
 from qanat.worker.memory_plan import plan_memory
 from qanat.worker.model_runner import ModelRunner, RunnerLimits
 from qanat.worker.weight_size import weight_bytes
@@ -93,6 +94,9 @@ class Worker:
         config, dtype = self._config, DTYPES[self._config.dtype]
         if config.load_format == "dummy":
             return load_dummy(config.model, dtype, config.seed or 0, self._platform.device)
-        model, report = load_model(config.model_path, config.model, dtype, self._platform.device)
+        with LoadBar("loading weights") as bar:
+            model, report = load_model(
+                config.model_path, config.model, dtype, self._platform.device, bar.update
+            )
         logger.info("%s", report)
         return model
