@@ -129,6 +129,11 @@ async def test_a_choice_that_its_caller_ends_counts_as_stopped(engine: AsyncEngi
     await wait_until(lambda: is_idle(engine))
 
 
+async def test_settings_that_exclude_every_token_are_the_callers_fault(engine: AsyncEngine) -> None:
+    with pytest.raises(InvalidRequestError, match="allowed_token_ids"):
+        await collect(engine, [7], allowed_token_ids=[9], bad_words_token_ids=[[9]])
+
+
 async def test_an_id_in_use_is_refused(engine: AsyncEngine) -> None:
     stream = engine.generate([7, 8], FOREVER, request_id="twice")
     await anext(stream)

@@ -218,7 +218,7 @@ def test_a_request_that_excludes_every_token_is_told_so() -> None:
     driver.add("r", [1, 2], allowed_token_ids=[5], stop_token_ids=[5], min_tokens=1)
     driver.add("neighbour", random_prompt(7, 7))
     answers = driver.step_all()
-    assert answers["r"].error == NOTHING_LEFT
+    assert (answers["r"].error, answers["r"].error_code) == (NOTHING_LEFT, "invalid_request_error")
     assert answers["neighbour"].token_ids == plain_output(driver.model, random_prompt(7, 7), 1)
 
 

@@ -100,7 +100,8 @@ class RowOutput(msgspec.Struct, frozen=True):
         token_ids: sampled tokens in order; empty while the prompt is not finished.
         logprobs: one entry per sampled token if asked for.
         prompt_logprobs: entries for prompt positions finished in this step, in order, if asked for.
-        error: set when the row's logits were not finite; the request ends with it.
+        error: why no token could be chosen; the request ends with it.
+        error_code: stable code of that error (see qanat.core.errors).
     """
 
     row: int
@@ -108,6 +109,7 @@ class RowOutput(msgspec.Struct, frozen=True):
     logprobs: list[TokenLogprobs] = []
     prompt_logprobs: list[TokenLogprobs] = []
     error: str = ""
+    error_code: str = "numeric_error"
 
 
 class StepOutput(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from qanat.cache.manager import HybridCacheManager
 from qanat.config.resolved import SchedulerLimits
 from qanat.core.batch import RowOutput, ScheduledBatch, StepOutput
-from qanat.core.errors import DeadlineError, IntegrityError, NumericError, QueueFullError
+from qanat.core.errors import DeadlineError, IntegrityError, QueueFullError
 from qanat.core.outputs import RequestOutput
 from qanat.core.request import FinishReason, Request, RequestStatus
 from qanat.scheduler.admission import check_cache, check_request
@@ -261,7 +261,7 @@ class Scheduler:
         check_row(running, row_output, yields_output)
         live, request = running.live, running.request
         if row_output.error:
-            return self._end(live, FinishReason.ERROR, now_s, NumericError.code, row_output.error)
+            return self._end(live, FinishReason.ERROR, now_s, row_output.error_code, row_output.error)
         progress = Progress(0)
         if yields_output and request.sampling.max_tokens == 0:
             progress = Progress(0, FinishReason.LENGTH)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from qanat.core.batch import RowOutput, ScheduledBatch, StepOutput, TokenLogprobs
+from qanat.core.errors import InvalidRequestError, NumericError
 from qanat.models.decoder import CausalLM
 from qanat.worker.batch_inputs import RowWork, build_inputs, update_rows
 from qanat.worker.cache_tensors import CacheTensors
@@ -55,6 +56,7 @@ class _Result:
     logprobs: list[TokenLogprobs] = field(default_factory=list)
     prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
     error: str = ""
+    error_code: str = NumericError.code
 
 
 _Pair = tuple[RowWork, _Result]
@@ -120,7 +122,7 @@ class ModelRunner:
                 if not is_finite[i]:
                     result.error = NOT_FINITE
                 elif tokens[i] == NO_TOKEN:
-                    result.error = NOTHING_LEFT
+                    result.error, result.error_code = NOTHING_LEFT, InvalidRequestError.code
                 elif not result.error:
                     result.token_ids.append(tokens[i])
                     work.state.append([tokens[i]])
@@ -179,7 +181,7 @@ def _report_chosen(pairs: Sequence[_Pair], logits: Tensor) -> None:
 def _row_output(work: RowWork, result: _Result) -> RowOutput:
     """A row that failed reports nothing but its error."""
     if result.error:
-        return RowOutput(row=work.row, token_ids=[], error=result.error)
+        return RowOutput(row=work.row, token_ids=[], error=result.error, error_code=result.error_code)
     return RowOutput(
         row=work.row,
         token_ids=result.token_ids,
