@@ -1,6 +1,6 @@
-"""The scheduler drives the real model runner on a hybrid model: what is preempted, chunked or crowded yields the same tokens.
+"""The scheduler drives the real model runner: what is preempted, chunked or crowded yields the same tokens.
 
-The model is tiny with random fp32 weights; caches start as NaN, so that whatever is read without having been written shows.
+The model is a tiny hybrid with random fp32 weights. Caches start as NaN, so that reads of unwritten places show.
 """
 
 from __future__ import annotations
