@@ -44,3 +44,18 @@ def test_logits_are_never_rounded(
 
 def test_logits_of_no_rows() -> None:
     assert ops.logits(torch.zeros(0, 8).bfloat16(), torch.zeros(5, 8).bfloat16()).shape == (0, 5)
+
+
+def test_few_numbers_of_rows_reach_the_library() -> None:
+    assert len({mlp.padded_rows(n) for n in range(1, 257)}) == 16
+    assert all(n <= mlp.padded_rows(n) <= 1.5 * n for n in range(1, 257))
+    assert [mlp.padded_rows(n) for n in (257, 512, 513)] == [512, 512, 768]
+
+
+def test_rows_that_are_added_change_nothing_in_the_others() -> None:
+    weight = torch.randn(24, 16).bfloat16()
+    for num_rows in (1, 2, 5, 7, 13, 300):
+        x = torch.randn(num_rows, 16).bfloat16()
+        out = mlp.linear(x, weight)
+        assert out.shape == (num_rows, 24)
+        torch.testing.assert_close(out.double(), x.double() @ weight.double().t(), rtol=1e-2, atol=5e-2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 
@@ -12,6 +13,11 @@ from qanat.core.request import FinishReason, Request
 from qanat.executor.base import Executor
 from qanat.scheduler.scheduler import Scheduler
 from qanat.scheduler.stats import SchedulerStats
+
+logger = logging.getLogger(__name__)
+
+MAX_FAILURES_IN_A_ROW = 3
+"""After so many failed steps without one that succeeded, the process ends: a restart may help, going on does not."""
 
 
 class EngineCore:
@@ -30,6 +36,7 @@ class EngineCore:
         self._executor = executor
         self._clock = clock
         self._ended: list[RequestOutput] = []
+        self._num_failures = 0
         self.num_steps = 0
 
     @property
@@ -64,10 +71,23 @@ class EngineCore:
         if batch is None:
             return outputs
         start_s = self._clock()
-        result = self._executor.execute(batch).result()
+        try:
+            news = self._scheduler.update(batch, self._executor.execute(batch).result())
+        except Exception as error:
+            return outputs + self._give_up(error)
+        self._num_failures = 0
         self._scheduler.observe_step(_num_prefill_tokens(batch), self._clock() - start_s)
         self.num_steps += 1
-        return outputs + self._scheduler.update(batch, result)
+        return outputs + news
+
+    def _give_up(self, error: Exception) -> list[RequestOutput]:
+        """Ends all requests after a step that failed; what comes later is served, unless steps keep failing."""
+        self._num_failures += 1
+        if self._num_failures >= MAX_FAILURES_IN_A_ROW:
+            raise error
+        logger.error("A step failed; all requests end with an error.", exc_info=error)
+        code = error.code if isinstance(error, QanatError) else QanatError.code
+        return self._scheduler.fail_all(code, f"The step that computed this request failed: {error}")
 
     def stats(self) -> SchedulerStats:
         """Counters and gauges of the scheduler."""

@@ -16,6 +16,10 @@ bound is the largest of these moments, as the reference kernels have the most te
     logits      stream + 2 N V f + 96 max(2^20, V)
                                                N rows of logits and the product behind them; filters of the sampler
 
+and, for 16-bit types, 160 MiB of code that torch's CPU library compiles for each size of product and keeps: 16 to 18
+numbers of rows (see `padded_rows` in `qanat.kernels.reference.mlp`) of up to a dozen matrices, about 0.7 MiB each.
+T is rounded up to a multiple of 256, as the rows of a product are.
+
 N = max(1, 32 MiB / (V f)) rows, but not more than there can be. The sampler and the log-probabilities work on at most
 2^20 logits (or one row) at a time and hold 96 bytes for each where all of them are equal, 20 in the usual case.
 """
@@ -27,6 +31,8 @@ from qanat.config.resolved import ResolvedConfig
 from qanat.core.cache_spec import DTYPE_BYTES, CacheSpec
 
 FP32_BYTES = 4
+ROW_GRANULE = 256
+LIBRARY_CODE_BYTES = 160 * 2**20
 LOGITS_CHUNK_BYTES = 32 * 2**20
 ATTENTION_SCRATCH_BYTES = 64 * 2**20
 
@@ -45,15 +51,15 @@ def logits_chunk_rows(config: ResolvedConfig) -> int:
 
 def workspace_bytes(config: ResolvedConfig, spec: CacheSpec) -> int:
     """Bound on what a step allocates and frees again, in bytes; the formula is above."""
-    model, num_tokens = config.model, config.scheduler.max_num_batched_tokens
-    width = DTYPE_BYTES[config.dtype]
+    model, width = config.model, DTYPE_BYTES[config.dtype]
+    num_tokens = -(-config.scheduler.max_num_batched_tokens // ROW_GRANULE) * ROW_GRANULE
     moments = [_logits_bytes(config), *_feed_forward_bytes(model, num_tokens, width)]
     if model.num_full_attention_layers:
         moments.append(_attention_bytes(model, num_tokens, width))
     if model.num_linear_attention_layers:
         moments.append(_delta_net_bytes(config, spec, num_tokens, width))
     stream = num_tokens * model.hidden_size * (4 * width + 2 * FP32_BYTES)
-    return stream + max(moments)
+    return stream + max(moments) + (LIBRARY_CODE_BYTES if width < FP32_BYTES else 0)
 
 
 def _attention_bytes(model: ModelConfig, num_tokens: int, width: int) -> int:
