@@ -3,7 +3,7 @@
     python demo/evaluate.py --base-url http://127.0.0.1:8000/v1 --model qanat-demo
 
 Each item is asked as it stands in its conversation, with its tools, thinking on or off. An answer counts if it is
-exactly right: the text (or its last word, where work is shown before the result), or the name and arguments of the call.
+exactly right: the text (or the end of it, where work is shown before the result), or the name and arguments of the call.
 """
 
 import argparse
@@ -99,9 +99,8 @@ def is_right(item: Item, message: dict[str, Any]) -> bool:
             return bool(json.loads(said) == json.loads(item.final))
         except ValueError:
             return False
-    shows_work = item.task in ("add", "sub") and not item.is_thinking
-    if shows_work:
-        return said.split()[-1:] == item.final.split() or said.endswith(f"是{item.final}")
+    if item.answer != item.final:  # the work is shown before the result
+        return said.endswith((f"answer is {item.final}", f"答案是{item.final}"))
     return said == item.final
 
 

@@ -13,12 +13,12 @@ from demokit.batches import make_batches  # noqa: E402
 from demokit.mixture import held_out_items  # noqa: E402
 from demokit.model import DemoModel, Shape  # noqa: E402
 from demokit.rendering import MODEL_FOLDER  # noqa: E402
-from demokit.scoring import score  # noqa: E402
+from demokit.scoring import draft_agreement, score  # noqa: E402
 from tokenizers import Tokenizer  # noqa: E402
 
 
 def main() -> None:
-    """Export, then print teacher-forced accuracy of fp32 and of bf16 weights."""
+    """Export, then print teacher-forced accuracy and draft agreement of fp32 and of bf16 weights."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--run", type=Path, required=True, help="folder with checkpoint.pt")
     parser.add_argument("--out", type=Path, default=MODEL_FOLDER)
@@ -33,7 +33,12 @@ def main() -> None:
     if options.items:
         held_out = make_batches(tokenizer, list(held_out_items(seed=12, count=options.items)), 2048)
         for name, chosen in (("fp32", weights), ("bf16", export.rounded(weights))):
-            print(name, json.dumps(score(DemoModel(shape, chosen), held_out)))
+            model = DemoModel(shape, chosen)
+            print(
+                name,
+                json.dumps(score(model, held_out)),
+                f"drafts agreed with: {draft_agreement(model, held_out)} %",
+            )
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from random import Random
 
 from . import numerals, wording, words
-from .item import Item
+from .item import Item, with_work
 
 ADD_WORDINGS = (
     "What is {a} + {b}?", "What is {a}+{b}?", "What's {a} + {b}?", "What is {a} plus {b}?", "What's {a} plus {b}?",
@@ -170,12 +170,11 @@ def _item(rng: Random, task: str, text: str, a: int, b: int, is_chinese: bool) -
     result = str(a + b if sign == "+" else a - b)
     work = scratchpad(a, sign, b)
     is_thinking = rng.random() < 0.65
-    after = f",所以答案是{result}" if is_chinese else f", so the answer is {result}"
     return Item(
         task=task,
         key=f"add:{min(a, b)}:{max(a, b)}" if sign == "+" else f"sub:{a}:{b}",
         messages=[{"role": "user", "content": text}],
-        answer=result if is_thinking else work + after,
+        answer=result if is_thinking else with_work(work, result, is_chinese),
         reasoning=work,
         is_thinking=is_thinking,
         final=result,

@@ -114,6 +114,7 @@ def write_model(folder: Path, shape: Shape, weights: Weights, tokenizer: Tokeniz
             f"tokenizer has {tokenizer.get_vocab_size()} entries, the model only {shape.vocab_size} rows"
         )
     save_file(stored(weights), folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "model.safetensors").chmod(0o644)  # safetensors makes it readable by the owner alone
     for name, content in (
         ("config.json", model_config(shape, tokenizer)),
         ("generation_config.json", generation_config(tokenizer)),

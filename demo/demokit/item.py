@@ -32,6 +32,11 @@ class Item:
     """Index in `messages` of the question itself; what stands before it is a system text or earlier turns."""
 
 
+def with_work(work: str, result: str, is_chinese: bool) -> str:
+    """An answer that shows its work first: the form of most answers when thinking is off."""
+    return f"{work},所以答案是{result}" if is_chinese else f"{work}, so the answer is {result}"
+
+
 def is_held_out(key: str) -> bool:
     """Whether the operand set `key` belongs to the held-out side."""
     return zlib.crc32(key.encode()) % HELD_OUT_SHARE == 0

@@ -12,8 +12,8 @@ MAKERS: dict[str, Callable[..., Item]] = {
     "json": records.to_json, "tool_call": tools.call, "tool_answer": tools.answer, "talk": smalltalk.talk, "prose": smalltalk.prose,
 }  # fmt: skip
 SHARES = {
-    "add": 2.0, "sub": 2.0, "sort": 1.6, "compare": 1.0, "text": 1.5, "json": 0.9, "tool_call": 0.55, "tool_answer": 0.3,
-    "talk": 0.5, "prose": 0.15,
+    "add": 1.8, "sub": 2.0, "sort": 2.4, "compare": 1.4, "text": 1.9, "json": 1.1, "tool_call": 0.35, "tool_answer": 0.18,
+    "talk": 0.45, "prose": 0.12,
 }  # fmt: skip
 SCORED = ("add", "sub", "sort", "compare", "text", "json", "tool_call", "tool_answer")
 """Tasks with held-out items; the others have no operands to hold out."""
@@ -31,9 +31,9 @@ def _framed(rng: Random, item: Item, seen: Callable[[Random], Item]) -> Item:
         return item
     messages = list(item.messages)
     offered = item.tools
-    if not offered and rng.random() < 0.04:
+    if not offered and rng.random() < 0.015:
         offered = tools.offered(rng, None)
-    if rng.random() < (0.1 if not item.tools else 0.05):
+    if rng.random() < (0.06 if not item.tools else 0.05):
         for _ in range(rng.choice((1, 1, 2))):
             earlier = seen(rng)
             messages[:0] = [*earlier.messages, {"role": "assistant", "content": earlier.answer}]

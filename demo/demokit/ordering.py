@@ -3,7 +3,7 @@
 from random import Random
 
 from . import wording
-from .item import Item
+from .item import Item, with_work
 
 SORT_UP = (
     "Sort in ascending order: {s}", "Sort these numbers from small to large: {s}", "Sort: {s}", "Sort {s}", "Sort the numbers {s}.", "Sort {s} in ascending order.",
@@ -95,13 +95,15 @@ def compare(rng: Random, is_unseen: bool = False) -> Item:
         for x, y in zip(left[: place + 1], right, strict=False)
     )
     result = str(max(a, b) if wants_larger else min(a, b))
+    work = f"{left} {right}: {seen}, {'max' if wants_larger else 'min'}"
+    is_thinking = rng.random() < 0.6
     return Item(
         task="compare",
         key=f"compare:{min(a, b)}:{max(a, b)}",
         messages=[{"role": "user", "content": text}],
-        answer=result,
-        reasoning=f"{left} {right}: {seen}, {'max' if wants_larger else 'min'}",
-        is_thinking=rng.random() < 0.6,
+        answer=result if is_thinking else with_work(work, result, is_chinese),
+        reasoning=work,
+        is_thinking=is_thinking,
         final=result,
         language="zh" if is_chinese else "en",
     )
@@ -133,13 +135,15 @@ def sort(rng: Random, is_unseen: bool = False) -> Item:
         )
     ordered = sorted(values, reverse=not is_up)
     result = ", ".join(map(str, ordered))
+    work = f"{_padded(values)} {'<' if is_up else '>'} {_padded(ordered)}"
+    is_thinking = rng.random() < 0.65
     return Item(
         task="sort",
         key="sort:" + ":".join(map(str, sorted(values))),
         messages=[{"role": "user", "content": text}],
-        answer=result,
-        reasoning=f"{_padded(values)} {'<' if is_up else '>'} {_padded(ordered)}",
-        is_thinking=rng.random() < 0.65,
+        answer=result if is_thinking else with_work(work, result, is_chinese),
+        reasoning=work,
+        is_thinking=is_thinking,
         final=result,
         language="zh" if is_chinese else "en",
     )

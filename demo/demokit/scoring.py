@@ -25,3 +25,18 @@ def score(model: DemoModel, batches: Iterable[Batch]) -> dict[str, float]:
         for item, is_right in zip(batch.items, exact(model, batch), strict=True):
             right[f"{item.task}{'' if item.is_thinking else '-off'}"].append(is_right)
     return {name: round(100 * sum(flags) / len(flags), 1) for name, flags in sorted(right.items())}
+
+
+@torch.no_grad()
+def draft_agreement(model: DemoModel, batches: Iterable[Batch]) -> float:
+    """Percent of tokens to write where the first draft of the MTP layer is what the model itself then writes."""
+    agreed, total = 0, 0
+    for batch in batches:
+        hidden, _ = model.hidden_states(batch.ids)
+        draft, _ = model.draft_states(batch.ids, hidden)
+        is_written = batch.labels[:, 2:] != IGNORED
+        own = model.logits(hidden[:, 1:-1][is_written]).argmax(-1)
+        drafted = model.logits(draft[:, :-1][is_written]).argmax(-1)
+        agreed += int((own == drafted).sum())
+        total += own.numel()
+    return round(100 * agreed / total, 1)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from random import Random
 
 from . import wording, words
-from .item import Item
+from .item import Item, with_work
 
 KNOWN_WORDS = "please number word answer sum letter the what add list name sort time order message".split()
 """Words that are single tokens: asked for now and then, so that their letters are learned too."""
@@ -75,13 +75,14 @@ def change(rng: Random, is_unseen: bool = False) -> Item:
         if rng.random() < 0.15 and word.islower():
             text = text.lower()
     result = CHANGES[kind](word)
+    work, is_thinking = _work(kind, word), rng.random() < 0.6
     return Item(
         task="text",
         key=f"text:{word.lower()}",
         messages=[{"role": "user", "content": text}],
-        answer=result,
-        reasoning=_work(kind, word),
-        is_thinking=rng.random() < 0.6,
+        answer=result if is_thinking else with_work(work, result, is_chinese),
+        reasoning=work,
+        is_thinking=is_thinking,
         final=result,
         language="zh" if is_chinese else "en",
     )

@@ -7,7 +7,7 @@ from demokit.batches import IGNORED, make_batches, training_pool
 from demokit.mixture import held_out_items, training_items
 from demokit.model import DemoModel, Shape, initial_weights, parameter_shapes
 from demokit.rendering import MODEL_FOLDER
-from demokit.scoring import score
+from demokit.scoring import draft_agreement, score
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
@@ -151,3 +151,15 @@ def test_score_counts_by_task(weights: dict[str, torch.Tensor]) -> None:
         "add", "sub", "sort", "compare", "text", "json", "tool_call", "tool_answer",
     }  # fmt: skip
     assert all(value == 0 for value in table.values())
+
+
+@pytest.mark.usefixtures("plain")
+def test_draft_agreement_is_whole_when_both_heads_always_say_the_same(
+    weights: dict[str, torch.Tensor],
+) -> None:
+    batches = make_batches(SHIPPED, list(held_out_items(0, 1)), 1024)
+    assert draft_agreement(DemoModel(TINY, weights), batches) < 50
+    weights["lm_head.weight"] = torch.zeros_like(
+        weights["lm_head.weight"]
+    )  # every logit ties: token 0 for both
+    assert draft_agreement(DemoModel(TINY, weights), batches) == 100
