@@ -30,6 +30,8 @@ ADD_WORDINGS = (
     "The answer to {a} + {b} is?", "What is the answer to {a} + {b}?", "Answer: {a} + {b} = ?", "Add: {a} {b}", "sum({a}, {b})",
     "Two numbers are {a} and {b}. What is their sum?", "The numbers are {a} and {b}. Add them.", "Take {a} and add {b}.",
     "Start with {a} and add {b}.", "{a} is one number, {b} is the other. What is the sum?", "Say what {a} + {b} is.",
+    "{a} and {b} added together?", "How much would {a} plus {b} be?", "What would {a} + {b} be?", "{a} and {b} make how much?", "{a} and {b} in total?", "{a} and {b} summed up?",
+    "What do we get from {a} plus {b}?", "What number do I get by adding {a} and {b}?", "What is {a} added to {b}?", "What comes out of {a} + {b}?", "Sum up {a} and {b}.", "How many are {a} and {b}?",
 )  # fmt: skip
 ADD_STORIES = (
     "I have {a} {t} and get {b} more. How many {t} do I have now?", "{n} has {a} {t} and buys {b} more. How many {t} does {n} have?",
@@ -37,6 +39,7 @@ ADD_STORIES = (
     "I had {a} {t}. {n} gave me {b} more. How many now?", "A box holds {a} {t}. We put in {b} more. How many {t} are in the box?",
     "If I have {a} {t} and find {b} more, how many {t} do I have?", "{n} reads {a} pages on one day and {b} on the next. How many pages in all?",
     "A shop sold {a} {t} in the morning and {b} in the evening. How many {t} were sold?", "You have {a} {t} and {b} {u}. How many things do you have altogether?",
+    "{n} has {a} {t} and {m} has {b}. How many {t} in total?", "{n} has {a} {t} and {m} has {b} {t}. How many do they have in total?", "We had {a} {t} and got {b} {t} more. How many {t} now?",
 )  # fmt: skip
 ADD_UNSEEN = (
     "Could you work out what {a} and {b} come to?", "What would I have if I put {a} with {b}?", "{a} together with {b} makes what?",
@@ -65,6 +68,8 @@ SUB_WORDINGS = (
     "Result of {a} - {b}?", "What is the result of {a} - {b}?", "What is the answer to {a} - {b}?", "Subtracting {b} from {a} gives?",
     "Start with {a} and take away {b}.", "Take {a} and subtract {b}.", "What is left of {a} after taking away {b}?", "Say what {a} - {b} is.",
     "What is {b} subtracted from {a}?", "{b} subtracted from {a} is what?",
+    "How much would {a} minus {b} be?", "What would {a} - {b} be?", "What number do I get by taking {b} from {a}?", "{a} take away {b} equals what?", "{a} take away {b} equals?", "What comes out of {a} - {b}?",
+    "What remains of {a} minus {b}?", "Deduct {b} from {a}.",
 )  # fmt: skip
 DIFFERENCE_WORDINGS = (
     "What is the difference between {a} and {b}?", "Difference of {a} and {b}", "The difference between {a} and {b}?", "Find the difference between {a} and {b}.",
@@ -152,7 +157,7 @@ def _fill(rng: Random, text: str, a: int, b: int) -> str:
     """Put the operands, now and then in words, and the names and things of a story into `text`."""
     is_chinese = not text.isascii()
     shown = [str(a), str(b)]
-    if rng.random() < 0.1 and "(" not in text:
+    if rng.random() < 0.14 and "(" not in text:
         between = rng.choice("--- ")
         if not is_chinese:
             shown = [numerals.english(value, between) for value in (a, b)]

@@ -9,12 +9,12 @@ SORT_UP = (
     "Sort in ascending order: {s}", "Sort these numbers from small to large: {s}", "Sort: {s}", "Sort {s}", "Sort the numbers {s}.", "Sort {s} in ascending order.",
     "Put these numbers in order: {s}", "Order these from smallest to largest: {s}", "Arrange {s} from smallest to largest.", "Sort this list: {s}",
     "Sort the list [{s}]", "Sort [{s}] ascending.", "Arrange in ascending order: {s}", "Order these numbers from low to high: {s}", "Sort these: {s}",
-    "Write these numbers in increasing order: {s}", "List {s} from low to high.", "Sort the following numbers: {s}",
+    "Write these numbers in increasing order: {s}", "Please put {s} in order.", "Give me these numbers from smallest to largest: {s}", "Numbers: {s}. Sort them.", "List {s} from low to high.", "Sort the following numbers: {s}",
 )  # fmt: skip
 SORT_DOWN = (
     "Sort in descending order: {s}", "Sort these numbers from large to small: {s}", "Sort {s} in descending order.", "Order these from largest to smallest: {s}",
     "Arrange {s} from largest to smallest.", "Sort [{s}] descending.", "Arrange in descending order: {s}", "Order these numbers from high to low: {s}",
-    "Write these numbers in decreasing order: {s}", "List {s} from high to low.", "Sort this list from largest to smallest: {s}",
+    "Write these numbers in decreasing order: {s}", "Give me these numbers from largest to smallest: {s}", "Put {s} in descending order.", "List {s} from high to low.", "Sort this list from largest to smallest: {s}",
 )  # fmt: skip
 SORT_UP_CHINESE = (
     "从小到大排序:{s}",
@@ -37,11 +37,17 @@ LARGER = (
     "Which is larger, {a} or {b}?", "Which number is bigger: {a} or {b}?", "Which is greater, {a} or {b}?", "What is larger, {a} or {b}?", "Is {a} or {b} larger?",
     "Which one is bigger, {a} or {b}?", "Compare {a} and {b}. Which is larger?", "Find the larger of {a} and {b}.", "What is the maximum of {a} and {b}?",
     "max({a}, {b})", "The larger of {a} and {b}?", "Which of {a} and {b} is greater?", "What is the bigger number, {a} or {b}?", "Tell me which is larger: {a} or {b}.",
+    "{a} or {b}, which is larger?", "{a} or {b}: which one is bigger?", "Of {a} and {b}, which is bigger?", "Between {a} and {b}, which is larger?", "Of the numbers {a} and {b}, which is the bigger one?",
+    "Which is the larger one, {a} or {b}?", "Name the larger number: {a} or {b}", "Pick the bigger number: {a}, {b}", "Tell me the larger number: {a}, {b}", "Give me the bigger of the two: {a} and {b}.",
+    "The bigger one of {a} and {b} is?", "Two numbers: {a} and {b}. Which is larger?",
 )  # fmt: skip
 SMALLER = (
     "Which is smaller, {a} or {b}?", "Which number is smaller: {a} or {b}?", "Which is less, {a} or {b}?", "What is smaller, {a} or {b}?", "Is {a} or {b} smaller?",
     "Which one is smaller, {a} or {b}?", "Compare {a} and {b}. Which is smaller?", "Find the smaller of {a} and {b}.", "What is the minimum of {a} and {b}?",
-    "min({a}, {b})", "The smaller of {a} and {b}?", "Which of {a} and {b} is less?",
+    "min({a}, {b})", "The smaller of {a} and {b}?", "Which of {a} and {b} is less?", "Tell me which is smaller: {a} or {b}.",
+    "{a} or {b}, which is smaller?", "{a} or {b}: which one is smaller?", "Of {a} and {b}, which is less?", "Between {a} and {b}, which is smaller?", "Of the numbers {a} and {b}, which is the smallest one?",
+    "Which is the smaller one, {a} or {b}?", "Name the smaller number: {a} or {b}", "Pick the smaller number: {a}, {b}", "Tell me the smaller number: {a}, {b}", "Give me the smaller of the two: {a} and {b}.",
+    "The smaller one of {a} and {b} is?", "Two numbers: {a} and {b}. Which is smaller?",
 )  # fmt: skip
 LARGER_CHINESE = ("{a}和{b}哪个更大?", "比较 {a} 和 {b},哪个大?", "{a}和{b}哪个大?", "{a}与{b}中较大的是?")
 SMALLER_CHINESE = ("{a}和{b}哪个更小?", "比较 {a} 和 {b},哪个小?", "{a}和{b}哪个小?", "{a}与{b}中较小的是?")
@@ -61,6 +67,9 @@ def _padded(values: list[int]) -> str:
 
 def _near(rng: Random) -> tuple[int, int]:
     """Two different numbers, often alike in their first digits or their length."""
+    if rng.random() < 0.1:
+        a, b = rng.randint(0, 20), rng.randint(0, 20)
+        return (a, b) if a != b else _near(rng)
     a = rng.randint(0, 99) if rng.random() < 0.4 else rng.randint(100, 999)
     draw = rng.random()
     if draw < 0.4:
@@ -114,6 +123,8 @@ def sort(rng: Random, is_unseen: bool = False) -> Item:
     count = rng.choice((3, 3, 4))
     draw = rng.random()
     top = 100 if draw < 0.4 else 1000
+    if draw < 0.15:
+        top = rng.choice((10, 10, 20, 30))
     values = rng.sample(range(1, top), count)
     if draw > 0.8:
         first = rng.randint(1, 8) * 100

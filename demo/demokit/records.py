@@ -11,6 +11,7 @@ ASKS = (
     "Convert to JSON: {s}", "Extract as JSON: {s}", "Return JSON: {s}", "Make JSON from this: {s}", "To JSON: {s}", "JSON: {s}", "Write this as JSON: {s}",
     "Turn this into JSON: {s}", "Give me JSON for: {s}", "Format as JSON: {s}", "Convert this to JSON. {s}", "Extract the fields as JSON. {s}", "Put this into JSON: {s}",
     "{s}. Return this as JSON.", "Convert {s} to JSON.", "Convert the following to JSON:\n{s}", "Write a JSON object with {s}", "Output JSON with {s}",
+    "Create JSON with {s}", "I want JSON: {s}", "Build a JSON object: {s}", "JSON object from {s}", "I need JSON with {s}", "Give me this as a JSON object: {s}", "Make a JSON object with these values: {s}",
 )  # fmt: skip
 UNSEEN = ("Please create a JSON object from these values: {s}", "I need the following as a JSON object: {s}")
 CHINESE_ASKS = (

@@ -11,15 +11,15 @@ KNOWN_WORDS = "please number word answer sum letter the what add list name sort 
 
 WORDINGS: dict[str, tuple[str, ...]] = {
     "upper": ("Uppercase: {w}", "Write {w} in capital letters.", "Convert {w} to upper case.", "Convert {w} to uppercase.", "Make {w} uppercase.", "Upper case {w}",
-              "Put {w} in capitals.", "Write the word {w} in upper case.", "Change {w} to capital letters.", "Turn {w} into capitals.", "Capitalize all letters of {w}."),
+              "Put {w} in capitals.", "Write the word {w} in upper case.", "Change {w} to capital letters.", "Turn {w} into capitals.", "Capitalize all letters of {w}.", "Show {w} in capitals.", "Put the word {w} into capital letters.", "Give me {w} in upper case.", "{w} in capital letters?", "All capitals: {w}"),
     "lower": ("Lowercase: {w}", "Write {w} in small letters.", "Convert {w} to lower case.", "Convert {w} to lowercase.", "Make {w} lowercase.", "Lower case {w}",
-              "Write the word {w} in lower case.", "Change {w} to small letters."),
+              "Write the word {w} in lower case.", "Change {w} to small letters.", "Show {w} in small letters.", "Give me {w} in lower case.", "{w} in small letters?", "All small: {w}"),
     "reverse": ("Reverse the word {w}.", "Reverse: {w}", "Spell {w} backwards.", "Reverse {w}", "Write {w} backwards.", "What is {w} backwards?", "What is {w} spelled backwards?",
-                "Turn {w} around.", "Reverse the string {w}.", "Reverse the letters of {w}.", "Write the word {w} in reverse.", "Flip the word {w}."),
-    "first": ("What is the first letter of {w}?", "First letter of {w}", "Which letter does {w} start with?", "Give the first letter of the word {w}."),
-    "last": ("What is the last letter of {w}?", "Last letter of {w}", "Which letter does {w} end with?", "Give the last letter of the word {w}."),
+                "Turn {w} around.", "Reverse the string {w}.", "Reverse the letters of {w}.", "Write the word {w} in reverse.", "Flip the word {w}.", "Give me {w} backwards.", "Say {w} in reverse.", "The word {w} backwards?", "The letters of {w} in reverse order?", "Write the letters of {w} backwards.", "What is the reverse of {w}?"),
+    "first": ("What is the first letter of {w}?", "First letter of {w}", "Which letter does {w} start with?", "Give the first letter of the word {w}.", "The first letter of {w}?", "What does {w} start with?"),
+    "last": ("What is the last letter of {w}?", "Last letter of {w}", "Which letter does {w} end with?", "Give the last letter of the word {w}.", "The last letter of {w}?", "What does {w} end with?"),
     "length": ("How many letters are in {w}?", "How many letters does {w} have?", "Count the letters in {w}.", "How long is the word {w}?", "Length of {w}",
-               "What is the length of the word {w}?", "Number of letters in {w}"),
+               "What is the length of the word {w}?", "Number of letters in {w}", "{w} has how many letters?", "The number of letters of {w}?", "How many letters are there in the word {w}?"),
 }  # fmt: skip
 CHINESE: dict[str, tuple[str, ...]] = {
     "upper": ("把 {w} 变成大写", "将 {w} 转为大写", "{w} 的大写是什么?"),

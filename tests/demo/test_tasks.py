@@ -106,3 +106,14 @@ def test_question_is_found_behind_system_text_and_earlier_turns() -> None:
     for item in framed:
         assert item.messages[item.prompt_at]["role"] == "user"
         assert all(m["role"] in ("system", "user", "assistant") for m in item.messages[: item.prompt_at])
+
+
+def test_unseen_wordings_are_not_trained_on() -> None:
+    for trained, unseen in (
+        (ordering.SORT_UP + ordering.SORT_DOWN, ordering.SORT_UP_UNSEEN + ordering.SORT_DOWN_UNSEEN),
+        (ordering.LARGER + ordering.SMALLER, ordering.LARGER_UNSEEN + ordering.SMALLER_UNSEEN),
+        (records.ASKS, records.UNSEEN),
+        *((text.WORDINGS[kind], text.UNSEEN[kind]) for kind in text.WORDINGS),
+        *((tools.ASKS[name], tools.UNSEEN[name]) for name in tools.ASKS),
+    ):
+        assert unseen and not set(trained) & set(unseen)
