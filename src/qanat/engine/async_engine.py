@@ -244,7 +244,7 @@ class AsyncEngine:
             del self._streams[request_id]
             if request_id in stream.processors and self._death is None:
                 self._metrics.on_aborted(stream.requests[request_id])
-                with contextlib.suppress(Exception):  # the line is down only if the core is: nothing to abort
+                with contextlib.suppress(EngineDeadError):  # then there is nothing to abort
                     await self._client.send(AbortRequest(request_id))
 
     async def _receive(self) -> None:

@@ -88,8 +88,15 @@ class ProcessClient:
         return message
 
     async def send(self, message: ToCore) -> None:
-        """Queues a message for the core."""
-        await self._outbox.send(self._encoder.encode(message))
+        """Queues a message for the core.
+
+        Raises:
+            EngineDeadError: the core has hung up; waiting for it, as the socket would, might never end.
+        """
+        try:
+            await self._outbox.send(self._encoder.encode(message), flags=zmq.NOBLOCK)
+        except zmq.Again:
+            raise EngineDeadError("The engine process has ended; see its output above.") from None
 
     async def receive(self) -> FromCore:
         """The next message.
@@ -112,7 +119,8 @@ class ProcessClient:
     async def stop(self) -> None:
         """Ends the process: politely, then by force. Safe to call twice."""
         if self._process is not None and self._exit is not None and not self._exit.done():
-            await self.send(Shutdown())
+            with contextlib.suppress(EngineDeadError):  # it is on its way out by itself
+                await self.send(Shutdown())
             done, _ = await asyncio.wait({self._exit}, timeout=STOP_TIMEOUT_S)
             if not done:
                 self._process.kill()
