@@ -3,8 +3,11 @@
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-# The environment: QANAT_VENV if set, else the active one, else .venv in the checkout.
-venv=${QANAT_VENV:-${VIRTUAL_ENV:-${CONDA_PREFIX:-$root/.venv}}}
+# The environment: QANAT_VENV if set, else the active one, else .venv in the checkout. Conda's base is everybody's:
+# it does not count as active.
+conda=${CONDA_PREFIX:-}
+[[ ${CONDA_DEFAULT_ENV:-base} != base ]] || conda=
+venv=${QANAT_VENV:-${VIRTUAL_ENV:-${conda:-$root/.venv}}}
 [[ $venv == /* ]] || venv=$PWD/$venv
 
 say() { printf '%s\n' "$*"; }
