@@ -19,9 +19,8 @@ BASE_PACKAGES = ("core", "config", "cli")
 ON_USE = {"huggingface-hub", "modelscope"}
 # Imported by `qanat chat` once it knows that the engine is installed.
 NEEDS_ENGINE = "src/qanat/cli/local_server.py"
-# Declared without an import of ours: uvicorn parses with httptools; safetensors is for users who write checkpoints
-# (the loader maps the files by itself).
-NOT_IMPORTED = {"httptools", "safetensors"}
+# Declared without an import of ours: uvicorn parses with it.
+NOT_IMPORTED = {"httptools"}
 
 
 def names(requirements: list[str]) -> set[str]:

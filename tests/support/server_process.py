@@ -60,7 +60,11 @@ class ServerProcess:
     def __enter__(self) -> ServerProcess:
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         self.process = subprocess.Popen(
-            self._arguments, stdout=self._log, stderr=subprocess.STDOUT, env=environment, start_new_session=True
+            self._arguments,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
         )
         self._wait_until_ready()
         return self
@@ -108,5 +112,10 @@ def run_command(arguments: Sequence[str], *, timeout_s: float = 120.0) -> subpro
     """Runs `qanat` with these arguments to its end."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.run(
-        [*COMMAND, *arguments], capture_output=True, text=True, timeout=timeout_s, env=environment, check=False
+        [*COMMAND, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        env=environment,
+        check=False,
     )

@@ -13,7 +13,7 @@ from qanat.core.errors import ConfigError
 MAX_SHOWN_CHARS = 72
 """Longer values are cut in the middle."""
 
-ENGINE_MODULES = ("torch", "safetensors", "tokenizers", "zmq", "starlette", "uvicorn", "jinja2")
+ENGINE_MODULES = ("torch", "tokenizers", "zmq", "starlette", "uvicorn", "jinja2")
 """Of these, one that is missing says that only the base is installed."""
 
 

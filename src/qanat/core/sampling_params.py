@@ -97,7 +97,9 @@ class SamplingParams(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_f
         for token_id, bias in (self.logit_bias or {}).items():
             _check_range(f"logit_bias[{token_id}]", bias, -100.0, 100.0, param="logit_bias")
         if self.allowed_token_ids is not None and not self.allowed_token_ids:
-            raise InvalidRequestError("allowed_token_ids must name at least one token.", param="allowed_token_ids")
+            raise InvalidRequestError(
+                "allowed_token_ids must name at least one token.", param="allowed_token_ids"
+            )
         if any(not text for text in self.stop):
             raise InvalidRequestError("stop must not contain an empty string.", param="stop")
 
@@ -121,7 +123,8 @@ class SamplingParams(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_f
             for token_id in ids:
                 if not 0 <= token_id < vocab_size:
                     raise InvalidRequestError(
-                        f"{name} contains token id {token_id}; ids run from 0 to {vocab_size - 1}.", param=name
+                        f"{name} contains token id {token_id}; ids run from 0 to {vocab_size - 1}.",
+                        param=name,
                     )
 
 
@@ -131,4 +134,6 @@ def _check_range(
     is_inside = math.isfinite(value) and value <= high and (value > low if low_open else value >= low)
     if not is_inside:
         bracket = "(" if low_open else "["
-        raise InvalidRequestError(f"{name} must be in {bracket}{low}, {high}], got {value}.", param=param or name)
+        raise InvalidRequestError(
+            f"{name} must be in {bracket}{low}, {high}], got {value}.", param=param or name
+        )

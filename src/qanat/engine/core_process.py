@@ -85,7 +85,6 @@ class CoreProcess:
 
 def exit_with_parent() -> None:
     """Ends this process as soon as standard input ends, from a thread."""
-
     stdin = sys.stdin.fileno()
 
     def watch() -> None:
