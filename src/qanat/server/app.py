@@ -18,12 +18,13 @@ from qanat.core.errors import QanatError
 from qanat.engine.async_engine import AsyncEngine
 from qanat.server.chat import ChatPlanner
 from qanat.server.completions import CompletionPlanner
-from qanat.server.endpoint import GenerationEndpoint
+from qanat.server.endpoint import GenerationEndpoint, JsonEndpoint
 from qanat.server.errors import MethodNotAllowedError, UnknownRouteError, error_body
 from qanat.server.gate import Gate
 from qanat.server.metrics import MetricsEndpoint
 from qanat.server.service import Service
 from qanat.server.status import StatusEndpoints, json_response
+from qanat.server.tokenization import TokenEndpoints
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,7 @@ class App:
     def __init__(self, service: Service, options: ServerOptions) -> None:
         self._service = service
         self._status = StatusEndpoints(service)
+        self._tokens = TokenEndpoints(service)
         metrics = MetricsEndpoint(service.engine, service.model_name)
         status = self._status
         routes = [
@@ -43,6 +45,8 @@ class App:
             Route(
                 "/v1/chat/completions", GenerationEndpoint(service, ChatPlanner(service)), methods=["POST"]
             ),
+            Route("/tokenize", JsonEndpoint(self._tokens.tokenize), methods=["POST"]),
+            Route("/detokenize", JsonEndpoint(self._tokens.detokenize), methods=["POST"]),
             Route("/v1/models", status.models),
             Route("/v1/models/{model:path}", status.model),
             Route("/health", status.health),
@@ -66,8 +70,9 @@ class App:
         self._status.is_stopping = True
 
     def close(self) -> None:
-        """Ends the threads that prepare prompts."""
+        """Ends the threads that handle texts."""
         self._service.encoder.close()
+        self._tokens.close()
 
 
 def build_app(

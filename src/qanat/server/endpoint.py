@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
@@ -148,6 +148,25 @@ class GenerationEndpoint(Generic[Chunk]):
                 usage.add(event)
                 await output.write(plan.reply.add(event))
         await output.end(plan.reply.end_chunks(usage.total()))
+
+
+class JsonEndpoint:
+    """A bare ASGI application that answers one JSON body with another.
+
+    Args:
+        answer: makes the answer; its errors become error answers.
+    """
+
+    def __init__(self, answer: Callable[[bytes], Awaitable[msgspec.Struct]]) -> None:
+        self._answer = answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request."""
+        try:
+            body = await read_json_body(scope, receive)
+        except ClientGoneError:
+            return
+        await send_json(send, await self._answer(body))
 
 
 class _Output:

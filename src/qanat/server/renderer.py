@@ -81,8 +81,27 @@ class ChatRenderer:
             InvalidRequestError: the template refuses the messages, or a variable is not allowed.
             ContextLengthError: the prompt is far longer than the window.
         """
-        num_chars = sum(_num_chars(message) for message in messages) + (1000 * len(tools) if tools else 0)
-        return await self._encoder.run(num_chars, self.render_now, messages, tools, variables)
+        return await self._encoder.run(
+            _total_chars(messages, tools), self.render_now, messages, tools, variables
+        )
+
+    async def history_ids(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] | None,
+        variables: Mapping[str, Any] | None = None,
+    ) -> list[int]:
+        """Token ids of the conversation alone, without what the template puts before a reply; see `render`."""
+
+        def work() -> list[int]:
+            merged = {**self._default_variables, **(variables or {})}
+            _check_variables(merged)
+            text = self._template.render(
+                self._adapt(messages), tools, variables=merged, has_generation_prompt=False
+            )
+            return self._encoder.encode(text, field="messages")
+
+        return await self._encoder.run(_total_chars(messages, tools), work)
 
     def render_now(
         self,
@@ -163,6 +182,11 @@ def _check_variables(variables: Mapping[str, Any]) -> None:
             "chat_template_kwargs.enable_thinking must be true or false.",
             param="chat_template_kwargs.enable_thinking",
         )
+
+
+def _total_chars(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None) -> int:
+    """About how much text there is to render."""
+    return sum(_num_chars(message) for message in messages) + (1000 * len(tools) if tools else 0)
 
 
 def _num_chars(message: Message) -> int:

@@ -65,14 +65,22 @@ class Service:
             NotFoundError: the model is not served here.
             InvalidRequestError: a priority without the policy for it.
         """
-        names = self.engine.config.served_model_names
-        if request.model is not None and request.model not in names:
-            raise NotFoundError(
-                f"The model {request.model!r} does not exist here; served: {', '.join(names)}.", param="model"
-            )
+        self.check_model(request.model)
         if request.priority != 0 and self.engine.config.scheduler.policy != "priority":
             raise InvalidRequestError(
                 "priority needs a server started with --scheduling-policy priority.", param="priority"
+            )
+
+    def check_model(self, name: str | None) -> None:
+        """Checks the name that a request gives; none stands for the first served one.
+
+        Raises:
+            NotFoundError: the model is not served here.
+        """
+        names = self.engine.config.served_model_names
+        if name is not None and name not in names:
+            raise NotFoundError(
+                f"The model {name!r} does not exist here; served: {', '.join(names)}.", param="model"
             )
 
 

@@ -1,0 +1,154 @@
+"""/tokenize and /detokenize: what the model is given for a text or a conversation, and what tokens say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from qanat.core.errors import InvalidRequestError
+from qanat.server.decoding import decode_request
+from qanat.server.encoding import PromptEncoder
+from qanat.server.fields import CHAT_REFUSALS, RefusedField
+from qanat.server.messages import check_tools, normalise_messages
+from qanat.server.service import Service
+
+REFUSALS: dict[str, RefusedField] = {
+    name: CHAT_REFUSALS[name]
+    for name in ("chat_template", "continue_final_message", "mm_processor_kwargs", "media_io_kwargs")
+    if name in CHAT_REFUSALS
+}
+"""Fields of vLLM's /tokenize that chat refuses too; what chat learns to do is an unknown field here until then."""
+
+
+class TokenizeRequest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Body of /tokenize.
+
+    Attributes:
+        model: one of the served names; the first where it is absent.
+        prompt: a text, taken as it is. Either this or messages.
+        messages: a conversation, rendered as /v1/chat/completions renders it.
+        tools: with messages, functions to render.
+        chat_template_kwargs: with messages, variables of the template.
+        add_generation_prompt: with messages, end with what the template puts before a reply.
+        return_token_strs: report each token's text too.
+    """
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: list[dict[str, Any]] | None = None
+    tools: list[dict[str, Any]] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    add_generation_prompt: bool | None = None
+    return_token_strs: bool = False
+
+
+class TokenizeAnswer(msgspec.Struct, frozen=True):
+    """Answer of /tokenize.
+
+    Attributes:
+        count: number of tokens.
+        max_model_len: longest prompt and output together, in tokens.
+        tokens: token ids.
+        token_strs: text of each; a token that is not text by itself reads `bytes:` and its bytes.
+    """
+
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: list[str] | None = None
+
+
+class DetokenizeRequest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Body of /detokenize: token ids, and one of the served names."""
+
+    tokens: list[int]
+    model: str | None = None
+
+
+class DetokenizeAnswer(msgspec.Struct, frozen=True):
+    """Answer of /detokenize: the text of all tokens together, special ones included."""
+
+    prompt: str
+
+
+class TokenEndpoints:
+    """Handlers over one service. They have threads of their own, so that generation never waits for a long text."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._tokenizer = service.engine.tokenizer
+        self._max_model_len = service.engine.config.scheduler.max_model_len
+        self._encoder = PromptEncoder(self._tokenizer, self._max_model_len)
+
+    async def tokenize(self, body: bytes) -> TokenizeAnswer:
+        """POST /tokenize. A text longer than the window is counted, not refused: that is what one asks for.
+
+        Raises:
+            QanatError: the request is refused.
+        """
+        request = decode_request(body, TokenizeRequest, REFUSALS)
+        self._service.check_model(request.model)
+        if (request.prompt is None) == (request.messages is None):
+            raise InvalidRequestError("Give either prompt or messages.", param="prompt")
+        if request.prompt is not None:
+            text = _checked_text(request, request.prompt)
+            token_ids = await self._encoder.run(len(text), self._tokenizer.encode, text)
+        else:
+            token_ids = await self._render(request)
+        texts = None
+        if request.return_token_strs:
+            texts = await self._encoder.run(len(token_ids), self._spell, token_ids)
+        return TokenizeAnswer(len(token_ids), self._max_model_len, token_ids, texts)
+
+    async def detokenize(self, body: bytes) -> DetokenizeAnswer:
+        """POST /detokenize.
+
+        Raises:
+            QanatError: the request is refused; `param` names the first id that is out of range.
+        """
+        request = decode_request(body, DetokenizeRequest, {})
+        self._service.check_model(request.model)
+        text = await self._encoder.run(len(request.tokens), self._decode, request.tokens)
+        return DetokenizeAnswer(text)
+
+    def close(self) -> None:
+        """Ends the threads."""
+        self._encoder.close()
+
+    def _spell(self, token_ids: list[int]) -> list[str]:
+        return [_spelled(self._tokenizer.token_bytes(token_id)) for token_id in token_ids]
+
+    def _decode(self, token_ids: list[int]) -> str:
+        config = self._service.engine.config
+        vocab_size = config.num_valid_token_ids or config.model.vocab_size
+        for position, token_id in enumerate(token_ids):
+            if not 0 <= token_id < vocab_size:
+                raise InvalidRequestError(
+                    f"tokens[{position}] is token id {token_id}; ids run from 0 to {vocab_size - 1}.",
+                    param=f"tokens[{position}]",
+                )
+        return self._tokenizer.decode(token_ids, skip_special_tokens=False)
+
+    async def _render(self, request: TokenizeRequest) -> list[int]:
+        messages = normalise_messages(request.messages or [])
+        tools = check_tools(request.tools, None)
+        renderer = self._service.renderer
+        if request.add_generation_prompt is False:
+            return await renderer.history_ids(messages, tools, request.chat_template_kwargs)
+        return (await renderer.render(messages, tools, request.chat_template_kwargs)).token_ids
+
+
+def _checked_text(request: TokenizeRequest, prompt: str) -> str:
+    """The prompt, if no field says something about messages that are not there."""
+    for name in ("tools", "chat_template_kwargs", "add_generation_prompt"):
+        if getattr(request, name) is not None:
+            raise InvalidRequestError(f"{name} only goes with messages.", param=name)
+    return prompt
+
+
+def _spelled(token_bytes: bytes) -> str:
+    try:
+        return token_bytes.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in token_bytes)
