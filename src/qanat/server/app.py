@@ -47,6 +47,7 @@ class App:
             ),
             Route("/tokenize", JsonEndpoint(self._tokens.tokenize), methods=["POST"]),
             Route("/detokenize", JsonEndpoint(self._tokens.detokenize), methods=["POST"]),
+            Route("/v1/plan", status.plan),
             Route("/v1/models", status.models),
             Route("/v1/models/{model:path}", status.model),
             Route("/health", status.health),

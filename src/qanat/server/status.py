@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 import time
 from typing import Literal
@@ -10,7 +11,10 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from qanat.config.resolved import ResolvedConfig
+from qanat.core.decision import Decision
 from qanat.core.errors import NotFoundError
+from qanat.core.memory_plan import Capacity
 from qanat.server.service import Service
 
 
@@ -45,6 +49,26 @@ class Status(msgspec.Struct, frozen=True):
     status: str
     num_pending: int
     last_step_age_s: float
+
+
+class PlanReport(msgspec.Struct, frozen=True):
+    """What this server runs with.
+
+    Attributes:
+        version: Qanat's.
+        settings: every setting as it holds; the model's own shape under `model`.
+        decisions: settings that were derived or did not come out as wished, with the reason.
+        memory: sizes in bytes of everything that is allocated, their sum, and what the cache holds.
+        capacity: how many requests of a length run at once.
+        ops: kernel providers, one line per op.
+    """
+
+    version: str
+    settings: ResolvedConfig
+    decisions: list[Decision]
+    memory: dict[str, int]
+    capacity: list[Capacity]
+    ops: list[str]
 
 
 class Version(msgspec.Struct, frozen=True):
@@ -100,6 +124,27 @@ class StatusEndpoints:
     async def version(self, _: Request) -> Response:
         """GET /version."""
         return json_response(self._version)
+
+    async def plan(self, _: Request) -> Response:
+        """GET /v1/plan: how the settings came about and where the memory went."""
+        engine = self._service.engine
+        memory = engine.memory_plan
+        sizes = {
+            **dataclasses.asdict(memory),
+            "blocks_bytes": memory.blocks_bytes,
+            "states_bytes": memory.states_bytes,
+            "total_bytes": memory.total_bytes,
+            "max_cached_tokens": memory.max_cached_tokens,
+        }
+        report = PlanReport(
+            self._version.version,
+            engine.config,
+            engine.decisions,
+            sizes,
+            memory.capacities(),
+            engine.op_table,
+        )
+        return Response(msgspec.json.encode(report, enc_hook=str), media_type="application/json")
 
     def _status(self) -> Status:
         health = self._service.engine.health()
