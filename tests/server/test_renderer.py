@@ -101,6 +101,21 @@ def test_arguments_of_calls_reach_the_template_as_objects() -> None:
     assert "<function=g>\n</function>" in text
 
 
+@pytest.mark.parametrize(
+    ("message", "param"),
+    [
+        ({"role": ["user"], "content": "x"}, "messages[0].role"),
+        ({"role": {}, "content": "x"}, "messages[0].role"),
+        ({"role": "user", "content": [{"type": ["text"], "text": "x"}]}, "messages[0].content[0].type"),
+    ],
+    ids=str,
+)
+def test_words_of_the_wrong_type_are_the_clients_error(message: dict[str, Any], param: str) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        normalise_messages([message])
+    assert caught.value.param == param
+
+
 def test_reasoning_is_read_under_both_names() -> None:
     for name in ("reasoning", "reasoning_content"):
         text = text_of(

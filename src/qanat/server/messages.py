@@ -32,7 +32,7 @@ def normalise_messages(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
 
 def _normalise(message: Mapping[str, Any], path: str) -> Message:
     role = message.get("role")
-    if role not in ROLES:
+    if not isinstance(role, str) or role not in ROLES:
         known = ", ".join(sorted(ROLES))
         raise InvalidRequestError(f"{path}.role must be one of {known}, got {role!r}.", param=f"{path}.role")
     result: Message = {name: value for name, value in message.items() if value is not None}
@@ -66,7 +66,7 @@ def _part_text(part: object, path: str) -> str:
     if not isinstance(part, dict):
         raise InvalidRequestError(f"{path} must be an object.", param=path)
     kind = part.get("type")
-    if kind not in CONTENT_PART_TYPES:
+    if not isinstance(kind, str) or kind not in CONTENT_PART_TYPES:
         raise InvalidRequestError(
             f"{path}.type is {kind!r}; only text parts are in this version.", param=f"{path}.type"
         )
