@@ -11,7 +11,7 @@ import pytest
 from qanat.core.errors import ConfigError, ContextLengthError, InvalidRequestError
 from qanat.server.encoding import MAX_INLINE_CHARS, PromptEncoder
 from qanat.server.messages import normalise_messages
-from qanat.server.renderer import ChatRenderer, RenderedPrompt, load_template
+from qanat.server.renderer import ChatRenderer, RenderedPrompt, check_chat_options, load_template
 from qanat.server.template import ChatTemplate
 from tests.support.scripted_engine import ScriptedTokenizer
 
@@ -130,10 +130,34 @@ def test_requests_go_before_the_operators_variables() -> None:
     assert render(renderer, user("x"), enable_thinking=True).is_reasoning_open
 
 
-@pytest.mark.parametrize("name", ["messages", "tools", "add_generation_prompt"])
+@pytest.mark.parametrize("name", ["messages", "tools", "add_generation_prompt", "self"])
 def test_variables_that_the_server_sets_are_refused(name: str) -> None:
-    with pytest.raises(InvalidRequestError, match=name):
-        render(make_renderer(), user("x"), **{name: 1})
+    with pytest.raises(InvalidRequestError, match=name) as caught:
+        renderer = make_renderer()
+        renderer.render_now(normalise_messages([user("x")]), None, {name: 1})
+    assert caught.value.param == f"chat_template_kwargs.{name}"
+
+
+@pytest.mark.parametrize(
+    ("variables", "word"),
+    [({"messages": []}, "must not set messages"), ({"enable_thinking": "no"}, "must be true or false")],
+    ids=str,
+)
+def test_default_variables_are_checked_at_the_start(variables: dict[str, Any], word: str) -> None:
+    with pytest.raises(ConfigError, match=word) as caught:
+        make_renderer(None, "qwen3_5", **variables)
+    assert caught.value.param == "--default-chat-template-kwargs"
+    with pytest.raises(ConfigError, match=word):
+        check_chat_options(None, variables)
+
+
+def test_the_operators_template_is_checked_without_a_model() -> None:
+    check_chat_options(None, None)
+    check_chat_options("{{ messages }}", {"enable_thinking": False})
+    with pytest.raises(ConfigError, match="does not compile"):
+        check_chat_options("{% if %}", None)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        check_chat_options("/no/such/template.jinja", None)
 
 
 def test_the_order_of_template_sources() -> None:

@@ -34,6 +34,17 @@ def test_the_environment_is_the_one_templates_are_written_for() -> None:
     assert rendered == '"<é\'&>"B4'
 
 
+def test_variables_of_one_rendering_go_before_the_checkpoints() -> None:
+    template = ChatTemplate("{{ eos_token }}{{ add_generation_prompt }}", {"eos_token": "E"})
+    assert template.render([USER]) == "ETrue"
+    assert template.render([USER], variables={"eos_token": "x"}) == "xTrue"
+
+
+@pytest.mark.parametrize("name", ["self", "messages", "args"])
+def test_no_name_of_a_variable_breaks_the_rendering(name: str) -> None:
+    assert ChatTemplate("{{ messages[0].content }}").render([USER], variables={name: "x"}) == "2+2?"
+
+
 def test_small_repetitions_and_powers_are_allowed() -> None:
     assert ChatTemplate("{{ '-' * 3 }}{{ 2 * 3 }}{{ 2 ** 3 }}").render([USER]) == "---68"
 

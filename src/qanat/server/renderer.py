@@ -15,7 +15,10 @@ from qanat.server.messages import Message
 from qanat.server.tags import ThinkTags
 from qanat.server.template import ChatTemplate
 
-RESERVED_VARIABLES = frozenset({"messages", "tools", "add_generation_prompt", "chat_template", "tokenize"})
+RESERVED_VARIABLES = frozenset(
+    {"messages", "tools", "add_generation_prompt", "chat_template", "tokenize", "self"}
+)
+"""Names that requests cannot give to template variables: the server sets them, or jinja2 does."""
 TURN_START = "<|im_start|>"
 USER_ROLE = "user"
 _PROBE = "qanat-probe"
@@ -46,6 +49,9 @@ class ChatRenderer:
         tokenizer: the checkpoint's.
         encoder: tokenises, off the event loop where the text is long.
         default_variables: template variables of requests that do not set them.
+
+    Raises:
+        ConfigError: a default variable is not allowed.
     """
 
     def __init__(
@@ -60,6 +66,7 @@ class ChatRenderer:
         self._tags = ThinkTags.of(tokenizer)
         self._turn_start_id = tokenizer.token_id(TURN_START)
         self._user_ids = tokenizer.encode(USER_ROLE)
+        _check_default_variables(default_variables)
         self._default_variables = dict(default_variables or {})
         self._reads_parts = self._probe_parts()
         self._takes_late_system = self._probe_late_system()
@@ -94,8 +101,7 @@ class ChatRenderer:
         """Token ids of the conversation alone, without what the template puts before a reply; see `render`."""
 
         def work() -> list[int]:
-            merged = {**self._default_variables, **(variables or {})}
-            _check_variables(merged)
+            merged = self._merged(variables)
             text = self._template.render(
                 self._adapt(messages), tools, variables=merged, has_generation_prompt=False
             )
@@ -110,8 +116,7 @@ class ChatRenderer:
         variables: Mapping[str, Any] | None = None,
     ) -> RenderedPrompt:
         """The same for callers without an event loop."""
-        merged = {**self._default_variables, **(variables or {})}
-        _check_variables(merged)
+        merged = self._merged(variables)
         adapted = self._adapt(messages)
         text = self._template.render(adapted, tools, variables=merged)
         history = self._template.render(adapted, tools, variables=merged, has_generation_prompt=False)
@@ -126,6 +131,13 @@ class ChatRenderer:
             reply_start,
             self._last_user_start(token_ids, reply_start),
         )
+
+    def _merged(self, variables: Mapping[str, Any] | None) -> dict[str, Any]:
+        """The request's variables, checked, over the defaults."""
+        fault = _fault_of(variables or {}, "chat_template_kwargs")
+        if fault is not None:
+            raise InvalidRequestError(fault[1], param=f"chat_template_kwargs.{fault[0]}")
+        return {**self._default_variables, **(variables or {})}
 
     def _adapt(self, messages: Sequence[Message]) -> list[Message]:
         """Brings messages into the form that this very template can express."""
@@ -171,17 +183,36 @@ class ChatRenderer:
             return ""
 
 
-def _check_variables(variables: Mapping[str, Any]) -> None:
+def _fault_of(variables: Mapping[str, Any], where: str) -> tuple[str, str] | None:
+    """The first variable that is not allowed, and what is wrong with it; None if all are."""
     for name in variables:
         if name in RESERVED_VARIABLES:
-            raise InvalidRequestError(
-                f"chat_template_kwargs must not set {name}.", param=f"chat_template_kwargs.{name}"
-            )
+            return name, f"{where} must not set {name}: the server does."
     if not isinstance(variables.get("enable_thinking", True), bool):
-        raise InvalidRequestError(
-            "chat_template_kwargs.enable_thinking must be true or false.",
-            param="chat_template_kwargs.enable_thinking",
-        )
+        return "enable_thinking", f"{where}.enable_thinking must be true or false."
+    return None
+
+
+def _check_default_variables(variables: Mapping[str, Any] | None) -> None:
+    flag = "--default-chat-template-kwargs"
+    fault = _fault_of(variables or {}, flag)
+    if fault is not None:
+        raise ConfigError(fault[1], param=flag)
+
+
+def check_chat_options(choice: str | None, default_variables: Mapping[str, Any] | None) -> None:
+    """Finds what is wrong with the operator's template settings before a model is loaded.
+
+    Args:
+        choice: --chat-template: a file, or the template's text.
+        default_variables: --default-chat-template-kwargs.
+
+    Raises:
+        ConfigError: the template cannot be read or does not compile, or a variable is not allowed.
+    """
+    _check_default_variables(default_variables)
+    if choice is not None:
+        ChatTemplate(_read_choice(choice))
 
 
 def _total_chars(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None) -> int:

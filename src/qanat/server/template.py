@@ -76,20 +76,21 @@ class ChatTemplate:
     ) -> str:
         """The prompt's text.
 
+        Args:
+            messages: as the template reads them.
+            tools: definitions, or None.
+            has_generation_prompt: let the template begin the reply.
+            variables: further names; they go before those of the constructor.
+
         Raises:
             InvalidRequestError: the template refuses the messages or fails on them, or the text gets too long.
         """
-        pieces = self._template.generate(
-            **self._variables,
-            **(variables or {}),
-            messages=messages,
-            tools=tools,
-            add_generation_prompt=has_generation_prompt,
-        )
+        context: dict[str, Any] = {**self._variables, **(variables or {})}
+        context |= {"messages": messages, "tools": tools, "add_generation_prompt": has_generation_prompt}
         parts: list[str] = []
         num_chars = 0
         try:
-            for piece in pieces:
+            for piece in self._template.generate(context):
                 parts.append(piece)
                 num_chars += len(piece)
                 if num_chars > MAX_RENDERED_CHARS:
