@@ -64,6 +64,26 @@ def test_an_unknown_command_is_a_usage_error(capsys: pytest.CaptureFixture[str])
     assert "'serve'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["serve", "plan"])
+@pytest.mark.parametrize(
+    ("flag", "value", "word"),
+    [
+        ("--chat-template", "{% if %}", "does not compile"),
+        ("--chat-template", "/no/such/file.jinja", "cannot be read"),
+        ("--default-chat-template-kwargs", '{"messages": []}', "must not set messages"),
+        ("--default-chat-template-kwargs", '{"enable_thinking": "no"}', "true or false"),
+    ],
+)
+def test_template_settings_are_checked_before_the_model_is_loaded(
+    command: str, flag: str, value: str, word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The folder has no weights, which loading would find first."""
+    write_model(tmp_path / "model")
+    assert main([command, "--model", str(tmp_path / "model"), flag, value]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"qanat {command}: error: ") and word in error
+
+
 def test_importing_the_command_line_loads_no_torch() -> None:
     code = (
         "import sys; import qanat.cli.main, qanat.cli.serve, qanat.cli.plan, qanat.cli.chat;"

@@ -11,7 +11,7 @@ from typing import Any
 
 from qanat.cli.chat_client import ChatClient, ServerError
 from qanat.cli.command import Command, Invocation, help_parser, read_invocation, wants_help
-from qanat.cli.terminal import decision_lines, echo, require_engine, tell
+from qanat.cli.terminal import check_template, decision_lines, echo, require_engine, tell
 from qanat.config.engine_config import (
     OPTIONS,
     CacheOptions,
@@ -235,6 +235,7 @@ def _client(invocation: Invocation) -> Iterator[ChatClient]:
         return
     require_engine(COMMAND.name)
     prepared = prepare(invocation.wishes, invocation.environment)
+    check_template(prepared)
     prepared = dataclasses.replace(prepared, wishes=dataclasses.replace(prepared.wishes, api_key=()))
     if own.verbose:
         for line in decision_lines(prepared.decisions):

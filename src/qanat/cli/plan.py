@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from qanat.cli.command import MODEL_WORD, Command, help_parser, read_invocation, wants_help
-from qanat.cli.terminal import decision_lines, echo, require_engine, show
+from qanat.cli.terminal import check_template, decision_lines, echo, require_engine, show
 from qanat.config.engine_config import GROUPS, OPTIONS, EngineConfig
 from qanat.config.options import option
 from qanat.config.prepare import Prepared, prepare
@@ -85,6 +85,7 @@ def main(arguments: Sequence[str]) -> int:
     invocation = read_invocation(COMMAND, arguments)
     require_engine(COMMAND.name)
     prepared = prepare(invocation.wishes, invocation.environment)
+    check_template(prepared)
     from qanat.executor.planning import plan_start
 
     available_bytes = invocation.own.available_memory or prepared.machine.available_bytes

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from qanat.cli.command import MODEL_WORD, Command, help_parser, read_invocation, wants_help
-from qanat.cli.terminal import decision_lines, require_engine, tell
+from qanat.cli.terminal import check_template, decision_lines, require_engine, tell
 from qanat.config.engine_config import GROUPS
 from qanat.config.prepare import prepare
 
@@ -53,6 +53,7 @@ def main(arguments: Sequence[str]) -> int:
     invocation = read_invocation(COMMAND, arguments)
     require_engine(COMMAND.name)
     prepared = prepare(invocation.wishes, invocation.environment)
+    check_template(prepared)
     logging.basicConfig(
         level=(prepared.wishes.log_level or "info").upper(), format="%(levelname)s %(name)s: %(message)s"
     )

@@ -6,9 +6,13 @@ import importlib.util
 import json
 import sys
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from qanat.core.decision import Decision
 from qanat.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from qanat.config.prepare import Prepared
 
 MAX_SHOWN_CHARS = 72
 """Longer values are cut in the middle."""
@@ -59,3 +63,14 @@ def require_engine(command: str) -> None:
         raise ConfigError(
             f"qanat {command} needs {', '.join(missing)}, which the base does not bring: pip install 'qanat[engine]'"
         )
+
+
+def check_template(prepared: Prepared) -> None:
+    """Refuses template settings that cannot work, before a model is loaded for them.
+
+    Raises:
+        ConfigError: the template cannot be read or does not compile, or a default variable is not allowed.
+    """
+    from qanat.server.renderer import check_chat_options
+
+    check_chat_options(prepared.wishes.chat_template, prepared.wishes.default_chat_template_kwargs)
