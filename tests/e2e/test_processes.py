@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.server_process import ServerProcess
+from tests.support.server_process import COMMAND, ServerProcess, free_port
 
 NOTICE_S = 5.0
 
@@ -100,3 +101,16 @@ def gauge(server: ServerProcess, name: str) -> float:
     lines = httpx.get(f"{server.base_url}/metrics").text.splitlines()
     sample = next(line for line in lines if line.startswith(name))
     return float(sample.rpartition(" ")[2])
+
+
+def test_sigterm_while_the_model_loads_ends_both_at_once(demo_model: Path) -> None:
+    command = [*COMMAND, "serve", str(demo_model), "--port", str(free_port())]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    assert holds_within(60, lambda: bool(children.read_text().split()))
+    (core_pid,) = map(int, children.read_text().split())
+    process.terminate()
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == 0, output
+    assert "Traceback" not in output
+    assert holds_within(NOTICE_S, lambda: not is_running(core_pid))

@@ -12,7 +12,13 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from qanat.core.errors import ContextLengthError, EngineDeadError, InvalidRequestError, QueueFullError
+from qanat.core.errors import (
+    ContextLengthError,
+    EngineDeadError,
+    InvalidRequestError,
+    QanatError,
+    QueueFullError,
+)
 from qanat.core.events import GenerationEvent
 from qanat.core.request import FinishReason
 from qanat.core.sampling_params import SamplingParams
@@ -87,10 +93,12 @@ async def test_no_bound_means_as_many_tokens_as_fit(engine: AsyncEngine) -> None
 
 
 async def test_a_full_queue_refuses_and_the_rest_goes_on(engine: AsyncEngine) -> None:
+    num_aborted = engine.stats().num_finished["abort"]
     streams = [asyncio.create_task(collect(engine, [7, i], max_tokens=150)) for i in range(6, 13)]
     await wait_until(lambda: engine.stats().num_waiting == 3)
     with pytest.raises(QueueFullError):
         await collect(engine, [7])
+    assert engine.stats().num_finished["abort"] == num_aborted
     results = await asyncio.gather(*streams)
     assert {events[-1].num_output_tokens for events in results} == {150}
     await wait_until(lambda: is_idle(engine))
@@ -132,6 +140,44 @@ async def test_a_choice_that_its_caller_ends_counts_as_stopped(engine: AsyncEngi
 async def test_settings_that_exclude_every_token_are_the_callers_fault(engine: AsyncEngine) -> None:
     with pytest.raises(InvalidRequestError, match="allowed_token_ids"):
         await collect(engine, [7], allowed_token_ids=[9], bad_words_token_ids=[[9]])
+
+
+async def test_an_id_may_be_used_again_at_once(engine: AsyncEngine) -> None:
+    stream = engine.generate([7, 8], FOREVER, request_id="again")
+    await anext(stream)
+    await stream.aclose()
+    events = [event async for event in engine.generate([7, 8], FOREVER, request_id="again")]
+    assert events[-1].finish_reason is FinishReason.LENGTH
+    assert events[-1].num_output_tokens == 200
+
+
+async def test_a_client_that_pauses_does_not_make_the_engine_look_stalled(engine: AsyncEngine) -> None:
+    stream = engine.generate([7, 8], SamplingParams(max_tokens=5, ignore_eos=True))
+    await anext(stream)
+    await wait_until(lambda: engine.stats().num_running == 0)
+    assert engine.health().num_pending == 0
+    assert engine.health().last_step_age_s == 0.0
+    assert len([event async for event in stream]) == 4
+
+
+async def test_wrong_types_are_refused_and_the_core_lives(engine: AsyncEngine) -> None:
+    with pytest.raises(InvalidRequestError, match="token ids"):
+        await collect(engine, [7.0, 8.5])  # type: ignore[list-item]
+    with pytest.raises(InvalidRequestError, match="max_tokens"):
+        SamplingParams(max_tokens=3.5)  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequestError, match="priority"):
+        await anext(engine.generate([7], FOREVER, priority=10**30))
+    assert (await collect(engine, [7], max_tokens=1))[-1].num_output_tokens == 1
+
+
+async def test_all_requests_can_be_ended_with_an_error(engine: AsyncEngine) -> None:
+    stream = engine.generate([7, 8], FOREVER)
+    await anext(stream)
+    await engine.end_all(QanatError("the house closes"))
+    with pytest.raises(QanatError, match="the house closes"):
+        async for _ in stream:
+            pass
+    await wait_until(lambda: is_idle(engine))
 
 
 async def test_an_id_in_use_is_refused(engine: AsyncEngine) -> None:

@@ -107,3 +107,9 @@ def test_eng_001_output_is_the_same_with_the_cache_used_by_others_before() -> No
     output = generate(engine, {"a": first}, max_tokens=40)["a"]
     generate(engine, {"b": first + output + prompt(10, 10)})
     assert generate(engine, {"a": first}, max_tokens=40)["a"] == output
+
+
+def test_offline_work_is_not_bounded_by_the_queue() -> None:
+    engine = SyncEngine(tiny_config(max_num_seqs=2, max_waiting_requests=3))
+    outputs = generate(engine, {str(i): prompt(5, i) for i in range(20)}, max_tokens=2)
+    assert all(len(token_ids) == 2 for token_ids in outputs.values())

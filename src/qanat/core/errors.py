@@ -79,6 +79,13 @@ class DeadlineError(QanatError):
     status = 408
 
 
+class SlowClientError(QanatError):
+    """The client left so much of its stream unread that the request was ended."""
+
+    code = "client_too_slow"
+    status = 408
+
+
 class EngineDeadError(QanatError):
     """The engine process died; the request cannot be finished by it."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import msgspec
@@ -9,6 +10,16 @@ import msgspec
 from qanat.core.errors import InvalidRequestError
 
 MAX_LOGPROBS = 20
+MAX_LIST_LENGTHS = {
+    "stop": 64,
+    "bad_words": 256,
+    "bad_words_token_ids": 1024,
+    "stop_token_ids": 1024,
+    "logit_bias": 1024,
+}
+"""Most entries of each field: every step looks at all of them."""
+MAX_TEXT_CHARS = 20_000
+"""Most characters of all stop texts together, and of all bad words."""
 
 
 class SamplingParams(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -67,11 +78,16 @@ class SamplingParams(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_f
     detokenize: bool = True
 
     def __post_init__(self) -> None:
-        """Checks every range.
+        """Checks every type and range. One stop text may be given in place of a list.
 
         Raises:
             InvalidRequestError: with the field's name in `param`.
         """
+        for name in ("stop", "bad_words", "stop_token_ids", "bad_words_token_ids"):
+            value = getattr(self, name)
+            if value is None or isinstance(value, str):
+                msgspec.structs.force_setattr(self, name, [] if value is None else [value])
+        _check_types(self)
         _check_range("n", self.n, 1, 128)
         _check_range("temperature", self.temperature, 0.0, 100.0)
         _check_range("top_p", self.top_p, 0.0, 1.0, low_open=True)
@@ -100,8 +116,17 @@ class SamplingParams(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_f
             raise InvalidRequestError(
                 "allowed_token_ids must name at least one token.", param="allowed_token_ids"
             )
-        if any(not text for text in self.stop):
-            raise InvalidRequestError("stop must not contain an empty string.", param="stop")
+        for name, bound in MAX_LIST_LENGTHS.items():
+            if len(getattr(self, name) or ()) > bound:
+                raise InvalidRequestError(f"{name} may have at most {bound} entries.", param=name)
+        for name in ("stop", "bad_words"):
+            texts = getattr(self, name)
+            if any(not text.strip() if name == "bad_words" else not text for text in texts):
+                raise InvalidRequestError(f"{name} must not contain an empty string.", param=name)
+            if sum(map(len, texts)) > MAX_TEXT_CHARS:
+                raise InvalidRequestError(
+                    f"{name} may have at most {MAX_TEXT_CHARS} characters in all.", param=name
+                )
 
     @property
     def is_greedy(self) -> bool:
@@ -126,6 +151,20 @@ class SamplingParams(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_f
                         f"{name} contains token id {token_id}; ids run from 0 to {vocab_size - 1}.",
                         param=name,
                     )
+
+
+def _check_types(params: SamplingParams) -> None:
+    """Keyword arguments of Python callers are not checked by the struct itself."""
+    for name, kind in _field_types():
+        try:
+            msgspec.convert(getattr(params, name), kind)
+        except msgspec.ValidationError as error:
+            raise InvalidRequestError(f"{name}: {error}", param=name) from None
+
+
+@functools.cache
+def _field_types() -> tuple[tuple[str, object], ...]:
+    return tuple((info.name, info.type) for info in msgspec.structs.fields(SamplingParams))
 
 
 def _check_range(

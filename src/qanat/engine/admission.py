@@ -49,6 +49,10 @@ class Admission:
             ContextLengthError: prompt and output do not fit the window or the cache.
         """
         self._check_prompt(prompt_token_ids)
+        if not -(2**31) <= priority < 2**31:
+            raise InvalidRequestError(
+                f"priority must be between -2147483648 and 2147483647, got {priority}.", param="priority"
+            )
         self._check_sampling(sampling)
         resolved = self._resolve(sampling, len(prompt_token_ids))
         seed = sampling.seed if sampling.seed is not None else self._random.getrandbits(64)
@@ -73,6 +77,10 @@ class Admission:
     def _check_prompt(self, prompt_token_ids: list[int]) -> None:
         if not prompt_token_ids:
             raise InvalidRequestError("The prompt is empty; it needs at least one token.", param="prompt")
+        try:
+            msgspec.convert(prompt_token_ids, list[int])
+        except msgspec.ValidationError as error:
+            raise InvalidRequestError(f"The prompt's token ids: {error}.", param="prompt") from None
         vocab_size = self._config.model.vocab_size
         low, high = min(prompt_token_ids), max(prompt_token_ids)
         if low < 0 or high >= vocab_size:

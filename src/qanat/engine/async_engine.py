@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import logging
 import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
@@ -25,15 +26,17 @@ from qanat.core.errors import (
 )
 from qanat.core.events import GenerationEvent
 from qanat.core.outputs import RequestOutput
-from qanat.core.request import FinishReason, Request
+from qanat.core.request import FinishReason
 from qanat.core.sampling_params import SamplingParams
 from qanat.engine.admission import Admission
 from qanat.engine.messages import AbortRequest, AddRequest, Ready, StepDone
 from qanat.engine.metrics import EngineMetrics, EngineStats
-from qanat.engine.output_processor import OutputProcessor
 from qanat.engine.process_client import ProcessClient
+from qanat.engine.request_stream import RequestStream
 from qanat.engine.tokenizer import Tokenizer
 from qanat.scheduler.stats import SchedulerStats
+
+logger = logging.getLogger(__name__)
 
 REFUSALS: tuple[type[QanatError], ...] = (QueueFullError, ContextLengthError, InvalidRequestError)
 """Errors with which the core refuses a request: raised to the caller, as nothing has been generated."""
@@ -81,7 +84,10 @@ class AsyncEngine:
         self._client = client
         self._admission = Admission(self.config, tokenizer, self.memory_plan.max_cached_tokens)
         self._metrics = EngineMetrics()
-        self._streams: dict[str, _Stream] = {}
+        self._streams: dict[str, RequestStream] = {}  # by the ids of the core
+        self._calls: dict[str, RequestStream] = {}  # by the ids of the callers
+        self._pending: set[str] = set()  # what the core has not reported as ended
+        self._num_calls = 0
         self._death: QanatError | None = None
         self._last_progress_s = time.monotonic()
         self._scheduler_stats: SchedulerStats | None = None
@@ -138,15 +144,19 @@ class AsyncEngine:
             EngineDeadError: the core is dead or dies.
         """
         request_id = request_id or uuid.uuid4().hex
+        if request_id in self._calls:
+            raise InvalidRequestError(f"A request with id {request_id} is still running.", param="request_id")
+        self._num_calls += 1
         requests = self._admission.requests(
             prompt_token_ids,
             sampling,
-            request_id=request_id,
+            # A caller may use an id again while the core's last words on its former use are still on their way.
+            request_id=f"{request_id}.{self._num_calls}",
             priority=priority,
             timeout_s=timeout_s,
             cache_salt=cache_salt,
         )
-        stream = _Stream(self.tokenizer, requests)
+        stream = RequestStream(request_id, self.tokenizer, requests)
         try:
             await self._submit(stream)
             while stream.num_open:
@@ -156,14 +166,12 @@ class AsyncEngine:
 
     async def abort(self, request_id: str) -> bool:
         """Ends a request, all choices of it, at the core's next step. False if it is not known."""
-        open_ids = {
-            open_id
-            for open_id, stream in self._streams.items()
-            if open_id == request_id or stream.is_choice_of(request_id)
-        }
-        for open_id in open_ids:
-            await self._client.send(AbortRequest(open_id))
-        return bool(open_ids)
+        stream = self._calls.get(request_id)
+        if stream is None:
+            return False
+        for choice_id in stream.processors:
+            await self._abort(choice_id)
+        return True
 
     async def end_choice(self, request_id: str, last_event: GenerationEvent) -> None:
         """Ends one choice as complete: its caller found what it was to stop at in the tokens so far.
@@ -174,14 +182,21 @@ class AsyncEngine:
             request_id: as given to `generate`.
             last_event: the choice's event that ended it.
         """
-        for choice_id in (request_id, f"{request_id}-{last_event.index}"):
-            stream = self._streams.get(choice_id)
-            if stream is None or choice_id not in stream.processors:
-                continue
-            del stream.processors[choice_id]
-            event = msgspec.structs.replace(last_event, finish_reason=FinishReason.STOP)
-            self._metrics.on_finished(stream.requests[choice_id], event)
-            await self._client.send(AbortRequest(choice_id))
+        stream = self._calls.get(request_id)
+        choice_id = stream.choice_id(last_event.index) if stream else None
+        if stream is None or choice_id is None:
+            return
+        del stream.processors[choice_id]
+        event = msgspec.structs.replace(last_event, finish_reason=FinishReason.STOP)
+        self._metrics.on_finished(stream.requests[choice_id], event)
+        await self._abort(choice_id)
+
+    async def end_all(self, error: QanatError) -> None:
+        """Ends all requests with an error; new ones are still taken."""
+        for stream in list(self._calls.values()):
+            stream.fail(error)
+            for choice_id in stream.processors:
+                await self._abort(choice_id)
 
     @property
     def core_pid(self) -> int | None:
@@ -191,9 +206,9 @@ class AsyncEngine:
     def health(self) -> EngineHealth:
         """See `EngineHealth`; costs nothing."""
         is_alive = self._death is None
-        age_s = time.monotonic() - self._last_progress_s if self._streams else 0.0
+        age_s = time.monotonic() - self._last_progress_s if self._pending else 0.0
         is_healthy = is_alive and age_s <= self.config.step_timeout_s
-        return EngineHealth(is_alive, len(self._streams), age_s, is_healthy)
+        return EngineHealth(is_alive, len(self._pending), age_s, is_healthy)
 
     def stats(self) -> EngineStats:
         """Counters, gauges and histograms since the start."""
@@ -207,45 +222,56 @@ class AsyncEngine:
             await self._receiver
         await self._client.stop()
 
-    async def _submit(self, stream: _Stream) -> None:
+    async def _submit(self, stream: RequestStream) -> None:
         if self._death is not None:
             raise self._death
-        taken = [request_id for request_id in stream.processors if request_id in self._streams]
-        if taken:
-            raise InvalidRequestError(f"A request with id {taken[0]} is still running.", param="request_id")
-        if not self._streams:
+        self._calls[stream.request_id] = stream
+        if not self._pending:
             self._last_progress_s = time.monotonic()
-        for request_id, request in stream.requests.items():
-            self._streams[request_id] = stream
+        for choice_id, request in stream.requests.items():
+            self._streams[choice_id] = stream
+            self._pending.add(choice_id)
             self._metrics.on_admitted(request)
             await self._client.send(AddRequest(request))
 
-    async def _next_event(self, stream: _Stream) -> GenerationEvent:
+    async def _next_event(self, stream: RequestStream) -> GenerationEvent:
         while True:
-            output = await stream.outputs.get()
-            if isinstance(output, QanatError):
-                raise output
-            _raise_refusal(output)
+            output = await stream.get()
             processor = stream.processors.get(output.request_id)
             if processor is None:  # the choice ended at a stop string; this is what the core did meanwhile
                 continue
+            self._raise_refusal(output, stream)
             step = processor.process(output)
             if step.must_abort:
-                await self._client.send(AbortRequest(output.request_id))
+                await self._abort(output.request_id)
             if step.event.finish_reason is not None:
                 del stream.processors[output.request_id]
                 self._metrics.on_finished(stream.requests[output.request_id], step.event)
             return step.event
 
-    async def _close(self, stream: _Stream) -> None:
-        for request_id in stream.requests:
-            if self._streams.get(request_id) is not stream:
+    async def _close(self, stream: RequestStream) -> None:
+        if self._calls.get(stream.request_id) is stream:
+            del self._calls[stream.request_id]
+        for choice_id, request in stream.requests.items():
+            if self._streams.pop(choice_id, None) is None:
                 continue
-            del self._streams[request_id]
-            if request_id in stream.processors and self._death is None:
-                self._metrics.on_aborted(stream.requests[request_id])
-                with contextlib.suppress(EngineDeadError):  # then there is nothing to abort
-                    await self._client.send(AbortRequest(request_id))
+            if choice_id in stream.processors and self._death is None:
+                self._metrics.on_aborted(request)
+                await self._abort(choice_id)
+            self._pending.discard(choice_id)
+
+    async def _abort(self, choice_id: str) -> None:
+        with contextlib.suppress(EngineDeadError):  # then there is nothing to abort
+            await self._client.send(AbortRequest(choice_id))
+
+    def _raise_refusal(self, output: RequestOutput, stream: RequestStream) -> None:
+        if output.finish_reason is not FinishReason.ERROR:
+            return
+        for kind in REFUSALS:
+            if output.error_code == kind.code:
+                del stream.processors[output.request_id]
+                self._metrics.on_refused(stream.requests[output.request_id])
+                raise kind(output.error_message)
 
     async def _receive(self) -> None:
         """Hands the core's news to the streams, until it dies."""
@@ -257,42 +283,26 @@ class AsyncEngine:
                 self._scheduler_stats = message.stats
                 self._metrics.on_step(message.outputs, self._last_progress_s)
                 for output in message.outputs:
-                    stream = self._streams.get(output.request_id)
-                    if stream is not None:
-                        stream.outputs.put_nowait(output)
+                    await self._hand_over(output)
         except EngineDeadError as error:
             self._fail_all(error)
+        except Exception as error:  # whatever it is, nobody may wait for ever
+            logger.exception("The front end cannot go on.")
+            self._fail_all(EngineDeadError(f"The front end of the engine failed: {error}"))
+
+    async def _hand_over(self, output: RequestOutput) -> None:
+        if output.finish_reason is not None:
+            self._pending.discard(output.request_id)
+        stream = self._streams.get(output.request_id)
+        if stream is None or stream.put(output):
+            return
+        for choice_id in stream.processors:
+            await self._abort(choice_id)
 
     def _fail_all(self, error: QanatError) -> None:
         self._death = self._death or error
-        for stream in set(self._streams.values()):
-            stream.outputs.put_nowait(self._death)
-
-
-class _Stream:
-    """One caller's choices: their requests, their text state, and the outputs that wait to be read."""
-
-    def __init__(self, tokenizer: Tokenizer, requests: list[Request]) -> None:
-        self.requests = {request.request_id: request for request in requests}
-        self.processors = {request.request_id: OutputProcessor(tokenizer, request) for request in requests}
-        self.outputs: asyncio.Queue[RequestOutput | QanatError] = asyncio.Queue()
-
-    @property
-    def num_open(self) -> int:
-        """Choices without a finish reason."""
-        return len(self.processors)
-
-    def is_choice_of(self, request_id: str) -> bool:
-        """True if these are the n choices of the request that the caller named so."""
-        return len(self.requests) > 1 and next(iter(self.requests)) == f"{request_id}-0"
-
-
-def _raise_refusal(output: RequestOutput) -> None:
-    if output.finish_reason is not FinishReason.ERROR:
-        return
-    for kind in REFUSALS:
-        if output.error_code == kind.code:
-            raise kind(output.error_message)
+        for stream in self._calls.values():
+            stream.fail(self._death)
 
 
 def load_tokenizer(config: ResolvedConfig) -> Tokenizer:

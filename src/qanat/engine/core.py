@@ -86,8 +86,10 @@ class EngineCore:
         if self._num_failures >= MAX_FAILURES_IN_A_ROW:
             raise error
         logger.error("A step failed; all requests end with an error.", exc_info=error)
-        code = error.code if isinstance(error, QanatError) else QanatError.code
-        return self._scheduler.fail_all(code, f"The step that computed this request failed: {error}")
+        if isinstance(error, QanatError):
+            return self._scheduler.fail_all(error.code, error.message)
+        message = "The step that computed this request failed; the server's log has the details."
+        return self._scheduler.fail_all(QanatError.code, message)
 
     def stats(self) -> SchedulerStats:
         """Counters and gauges of the scheduler."""

@@ -2,16 +2,18 @@
 
 Started by `qanat.engine.process_client` as `python -m qanat.engine.core_process FOLDER`, with the resolved
 configuration on standard input. Standard input stays open as long as the parent lives: its end is how this process
-notices, at once, that it has been orphaned.
+notices, at once, that it has been orphaned, and how it is told to stop.
 """
 
 from __future__ import annotations
 
+import logging
 import os
-import signal
+import shutil
 import sys
 import threading
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 import zmq
@@ -27,11 +29,12 @@ from qanat.engine.messages import (
     AbortRequest,
     AddRequest,
     FromCore,
-    Shutdown,
     StartFailed,
     StepDone,
     ToCore,
 )
+
+logger = logging.getLogger(__name__)
 
 IDLE_POLL_MS = 1000
 LINGER_MS = 1000
@@ -50,20 +53,18 @@ class CoreProcess:
             socket.connect(f"ipc://{folder / name}")
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(ToCore)
-        self._is_running = True
 
     def send(self, message: FromCore) -> None:
         """Queues a message for the front end; never blocks."""
         self._outbox.send(self._encoder.encode(message))
 
-    def run(self, core: EngineCore) -> None:
-        """Serves until told to stop."""
-        while self._is_running:
+    def run(self, core: EngineCore) -> NoReturn:
+        """Serves until the parent is gone."""
+        while True:
             self._drain_inbox(core)
             if core.has_work:
                 outputs = core.step()
                 self.send(StepDone(outputs, core.stats(), core.num_steps))
-        core.shutdown()
 
     def close(self) -> None:
         """Closes the sockets after what is queued has been sent."""
@@ -72,35 +73,44 @@ class CoreProcess:
     def _drain_inbox(self, core: EngineCore) -> None:
         """Takes all messages that are there; waits for one if there is nothing else to do."""
         timeout_ms = 0 if core.has_work else IDLE_POLL_MS
-        while self._is_running and self._inbox.poll(timeout_ms):
+        while self._inbox.poll(timeout_ms):
             timeout_ms = 0
             message = self._decoder.decode(self._inbox.recv())
             if isinstance(message, AddRequest):
                 core.add(message.request)
             elif isinstance(message, AbortRequest):
                 core.abort(message.request_id)
-            elif isinstance(message, Shutdown):
-                self._is_running = False
 
 
-def exit_with_parent() -> None:
-    """Ends this process as soon as standard input ends, from a thread."""
+def exit_with_parent(folder: Path) -> None:
+    """Ends this process, and removes the sockets' folder, as soon as standard input ends; in a thread."""
     stdin = sys.stdin.fileno()
 
     def watch() -> None:
         while os.read(stdin, 1):  # not the buffered reader: its lock would be held when the interpreter ends
             pass
+        shutil.rmtree(folder, ignore_errors=True)
         os._exit(0)
 
     threading.Thread(target=watch, name="parent-watch", daemon=True).start()
 
 
-def main(folder: Path) -> int:
-    """Runs the process; returns its exit code."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the front end decides when to stop
+def read_config() -> ResolvedConfig | None:
+    """The configuration from standard input; None if the parent hung up before it was there."""
     size = int.from_bytes(sys.stdin.buffer.read(LENGTH_BYTES), "little")
-    config = msgspec.msgpack.decode(sys.stdin.buffer.read(size), type=ResolvedConfig)
-    exit_with_parent()
+    payload = sys.stdin.buffer.read(size)
+    if not size or len(payload) < size:
+        return None
+    return msgspec.msgpack.decode(payload, type=ResolvedConfig)
+
+
+def main(folder: Path, log_level: int) -> int:
+    """Runs the process; returns its exit code."""
+    logging.basicConfig(level=log_level, format="%(levelname)s %(name)s: %(message)s")
+    config = read_config()
+    if config is None:
+        return 0
+    exit_with_parent(folder)
     process = CoreProcess(folder)
     try:
         core, ready = build_core(config)
@@ -108,11 +118,10 @@ def main(folder: Path) -> int:
         process.send(StartFailed(error.code, error.message))
         process.close()
         return 1
+    logger.info("kernels:\n%s", "\n".join(ready.op_table))
     process.send(ready)
     process.run(core)
-    process.close()
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2])))

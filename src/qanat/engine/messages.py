@@ -31,10 +31,6 @@ class AbortRequest(msgspec.Struct, tag=True, frozen=True):
     request_id: str
 
 
-class Shutdown(msgspec.Struct, tag=True, frozen=True):
-    """Front end to core: stop after the current step."""
-
-
 class Ready(msgspec.Struct, tag=True, frozen=True):
     """Core to front end: the model is loaded and requests are served.
 
@@ -66,5 +62,5 @@ class StepDone(msgspec.Struct, tag=True, frozen=True):
     num_steps: int
 
 
-ToCore = AddRequest | AbortRequest | Shutdown
+ToCore = AddRequest | AbortRequest
 FromCore = Ready | StartFailed | StepDone

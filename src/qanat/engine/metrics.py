@@ -206,6 +206,10 @@ class EngineMetrics:
         if self._live.pop(request.request_id, None) is not None:
             self._num_finished[FinishReason.ABORT.value] += 1
 
+    def on_refused(self, request: Request) -> None:
+        """The core did not take the request; it counts nowhere."""
+        self._live.pop(request.request_id, None)
+
     def snapshot(self, scheduler: SchedulerStats | None) -> EngineStats:
         """All figures now; the scheduler's are zero before its first step."""
         return EngineStats(

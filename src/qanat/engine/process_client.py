@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import os
 import shutil
 import sys
 import tempfile
@@ -22,12 +24,12 @@ from qanat.engine.messages import (
     TO_CORE_SOCKET,
     FromCore,
     Ready,
-    Shutdown,
     StartFailed,
     ToCore,
 )
 
-STOP_TIMEOUT_S = 10.0
+STOP_TIMEOUT_S = 5.0
+MAX_PARENT_BYTES = 75
 
 
 class ProcessClient:
@@ -38,7 +40,7 @@ class ProcessClient:
     """
 
     def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="qanat-"))  # mkdtemp makes it 0700
+        self._folder = _socket_folder()
         self._context = zmq.asyncio.Context()
         self._outbox = self._context.socket(zmq.PUSH)
         self._inbox = self._context.socket(zmq.PULL)
@@ -68,7 +70,9 @@ class ProcessClient:
             "-m",
             "qanat.engine.core_process",
             str(self._folder),
+            str(logging.getLogger().getEffectiveLevel()),
             stdin=asyncio.subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for the front end, which then stops the core
         )
         self._exit = asyncio.create_task(self._process.wait())
         payload = self._encoder.encode(config)
@@ -117,16 +121,24 @@ class ProcessClient:
         return self._decoder.decode(received.result())
 
     async def stop(self) -> None:
-        """Ends the process: politely, then by force. Safe to call twice."""
+        """Ends the process by closing its standard input; by force if that does not help. Safe to call twice."""
         if self._process is not None and self._exit is not None and not self._exit.done():
-            with contextlib.suppress(EngineDeadError):  # it is on its way out by itself
-                await self.send(Shutdown())
+            assert self._process.stdin is not None
+            self._process.stdin.close()
             done, _ = await asyncio.wait({self._exit}, timeout=STOP_TIMEOUT_S)
             if not done:
                 self._process.kill()
                 await self._exit
         self._context.destroy(linger=0)
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _socket_folder() -> Path:
+    """A new folder with mode 0700, with a path short enough for a Unix socket in it (107 bytes on Linux)."""
+    parent = tempfile.gettempdir()
+    if len(os.fsencode(parent)) > MAX_PARENT_BYTES:
+        parent = "/tmp"
+    return Path(tempfile.mkdtemp(prefix="qanat-", dir=parent))
 
 
 def _error_of(code: str, message: str) -> QanatError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Iterator, Sequence
 
 from qanat.config.resolved import ResolvedConfig
@@ -29,7 +30,11 @@ class SyncEngine:
         config = dataclasses.replace(
             config, num_valid_token_ids=min(self.tokenizer.vocab_size, config.model.vocab_size)
         )
-        self._core, ready = build_core(config)
+        # A caller who waits for all of his prompts has no use for a bound on how many may wait.
+        limits = dataclasses.replace(
+            config.scheduler, max_waiting_requests=sys.maxsize, max_waiting_tokens=sys.maxsize
+        )
+        self._core, ready = build_core(dataclasses.replace(config, scheduler=limits))
         self.config = ready.config
         self.decisions = [*decisions, *ready.decisions]
         self.memory_plan = ready.memory_plan

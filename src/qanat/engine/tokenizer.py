@@ -64,6 +64,8 @@ class Tokenizer:
             tokenizer = HfTokenizer.from_file(str(path))
         except Exception as error:  # the library raises bare Exception for a malformed file
             raise CheckpointError(f"{path} cannot be read as a tokenizer: {error}") from error
+        tokenizer.no_truncation()  # fine-tuned checkpoints ship the settings of their training; a prompt is never cut
+        tokenizer.no_padding()
         settings = _read_json(folder / "tokenizer_config.json")
         named = {
             name: text
@@ -135,7 +137,7 @@ def _read_json(path: Path) -> dict[str, object]:
     if not path.is_file():
         return {}
     try:
-        value = json.loads(path.read_text())
+        value = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise CheckpointError(f"{path} is not valid JSON: {error}") from error
     return value if isinstance(value, dict) else {}
@@ -150,7 +152,7 @@ def _token_text(value: object) -> str:
 def _chat_template(folder: Path, settings: dict[str, object]) -> str | None:
     path = folder / CHAT_TEMPLATE_FILE
     if path.is_file():
-        return path.read_text()
+        return path.read_text(encoding="utf-8")
     template = settings.get("chat_template")
     if isinstance(template, list):  # several named templates; "default" is the one for chat
         by_name = {
