@@ -78,17 +78,26 @@ def test_s2_a_threshold_below_the_grid_is_kept_for_every_request() -> None:
     ]
 
 
-def test_s3_prefill_is_bounded_by_time_only_while_something_decodes() -> None:
+def test_s3_prefill_is_bounded_by_time_four_times_as_long_while_nothing_decodes() -> None:
     loop = StepLoop(max_num_batched_tokens=4096, num_blocks=1000, max_decode_stall_s=0.25, max_model_len=9000)
     loop.scheduler.observe_step(1000, 1.0)
     loop.add(make_request("alone", 2000, 50))
-    assert work(loop, loop.step()) == [("alone", 2000)]
+    # 1000 tokens fit into four times 0.25 s: 15 times the grid.
+    assert work(loop, loop.step()) == [("alone", 960)]
+    while loop.tokens["alone"] == []:
+        loop.step()
     loop.scheduler.observe_step(
         1_000_000, 1000.0
     )  # a millisecond per token, whatever the loop itself observed
     loop.add(make_request("second", 2000))
     # 250 tokens fit into 0.25 s: three times the grid.
     assert work(loop, loop.step()) == [("alone", 1), ("second", 192)]
+
+
+def test_s3_the_first_prefill_is_bounded_too() -> None:
+    loop = StepLoop(max_num_batched_tokens=100_000, num_blocks=1000, max_model_len=9000)
+    loop.add(make_request("a", 5000))
+    assert work(loop, loop.step()) == [("a", 1024)]
 
 
 def test_s3_at_least_64_prefill_tokens_are_computed_however_slow() -> None:

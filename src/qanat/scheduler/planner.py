@@ -16,6 +16,11 @@ from qanat.scheduler.waiting_queue import WaitingQueue
 CHUNK_GRID = 64
 """Prefill chunks end at absolute multiples of this: there, and only there, recurrent states may be checkpointed."""
 
+IDLE_STALL_FACTOR = 4
+"""Without running decodes, a step's prefill may take so many times `max_decode_stall_s`."""
+UNKNOWN_PACE_TOKENS = 1024
+"""Prefill tokens of a step while nothing is known of their cost."""
+
 
 @dataclass(slots=True)
 class StepPlan:
@@ -120,11 +125,13 @@ class StepPlanner:
         return new_ids
 
     def _prefill_budget(self, budget: int) -> int:
-        """Prefill tokens of this step: what is left, bounded by the time that decodes may be held up."""
-        if not self._running.decoding:
-            return budget
-        max_tokens = self._pace.max_tokens(self._limits.max_decode_stall_s)
-        return budget if max_tokens is None else min(budget, max_tokens)
+        """Prefill tokens of this step: what is left, bounded by the time that decodes may be held up.
+
+        Without decodes a step may last longer, but not without bound: aborts and newcomers wait for its end.
+        """
+        stall_s = self._limits.max_decode_stall_s
+        max_tokens = self._pace.max_tokens(stall_s if self._running.decoding else IDLE_STALL_FACTOR * stall_s)
+        return min(budget, UNKNOWN_PACE_TOKENS if max_tokens is None else max_tokens)
 
     def _plan_chunks(self, step: StepPlan) -> None:
         """The next chunk of each prompt under way; their blocks were reserved at admission."""
