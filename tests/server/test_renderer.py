@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from qanat.core.errors import ConfigError, ContextLengthError, InvalidRequestError
-from qanat.server.encoding import MAX_INLINE_CHARS, PromptEncoder
+from qanat.server.encoding import MAX_INLINE_CHARS, PromptEncoder, num_chars_up_to
 from qanat.server.messages import normalise_messages
 from qanat.server.renderer import ChatRenderer, RenderedPrompt, check_chat_options, load_template
 from qanat.server.template import ChatTemplate
@@ -206,6 +208,52 @@ def test_perf_001_long_prompts_are_prepared_off_the_loop() -> None:
     asyncio.run(prepare(MAX_INLINE_CHARS + 1))
     assert here not in {thread for _, thread in tokenizer.calls}
     encoder.close()
+
+
+def tool(description: str) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": "f", "description": description, "parameters": {}}}
+
+
+def calls(argument: str) -> dict[str, Any]:
+    function = {"name": "f", "arguments": {"deep": [{"text": argument}]}}
+    return {"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": function}]}
+
+
+@pytest.mark.parametrize(
+    ("messages", "tools", "variables"),
+    [
+        ([user("x")], [tool("x" * MAX_INLINE_CHARS)], {}),
+        ([user("x"), calls("x" * MAX_INLINE_CHARS)], None, {}),
+        ([user("x")] * 1000, None, {}),
+        ([user("")] * 1000, None, {}),
+        ([user([{"type": "text", "text": ""}] * 1000)], None, {}),
+        ([user("x")], None, {"documents": ["x" * MAX_INLINE_CHARS]}),
+    ],
+    ids=["tool", "call", "messages", "empty messages", "parts", "variables"],
+)
+def test_perf_001_whatever_is_long_is_rendered_off_the_loop(
+    messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, variables: dict[str, Any]
+) -> None:
+    tokenizer = WatchedTokenizer()
+    encoder = PromptEncoder(tokenizer, WINDOW)
+    renderer = ChatRenderer(ChatTemplate(PLAIN), tokenizer, encoder)
+    tokenizer.calls.clear()
+    asyncio.run(renderer.render(normalise_messages(messages), tools, variables))
+    asyncio.run(renderer.history_ids(normalise_messages(messages), tools, variables))
+    assert threading.get_ident() not in {thread for _, thread in tokenizer.calls}
+    tokenizer.calls.clear()
+    asyncio.run(renderer.render(normalise_messages([user("x"), calls("x")]), [tool("x")], {"a": "b"}))
+    assert {thread for _, thread in tokenizer.calls} == {threading.get_ident()}
+    encoder.close()
+
+
+def test_perf_001_measuring_stops_where_the_answer_is_known() -> None:
+    class Endless(list[str]):
+        def __iter__(self) -> Iterator[str]:
+            return itertools.repeat("x")
+
+    assert num_chars_up_to(MAX_INLINE_CHARS, [Endless(["x"])]) > MAX_INLINE_CHARS
+    assert num_chars_up_to(MAX_INLINE_CHARS, {"ab": [None, 1.5, "c"]}) < 200
 
 
 def test_perf_001_a_text_far_beyond_the_window_is_refused_by_its_beginning() -> None:

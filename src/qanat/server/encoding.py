@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
@@ -12,6 +12,8 @@ from qanat.engine.tokenizer import Tokenizer
 
 MAX_INLINE_CHARS = 2_000
 """Texts up to this length are handled in place: cheaper than handing them to a thread (well under a millisecond)."""
+CHARS_PER_ITEM = 20
+"""What every text, number, list and object counts for beside its characters: many empty ones take their time too."""
 CHARS_PER_TOKEN_BOUND = 8
 """Texts with more characters per token of the window than this are measured by their beginning first."""
 CUT_TOLERANCE_TOKENS = 64
@@ -20,6 +22,33 @@ NUM_THREADS = 2
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
+
+
+def num_chars_up_to(bound: int, value: object) -> int:
+    """About how much work the texts within a JSON-like value are, in characters.
+
+    Args:
+        bound: counting stops beyond it, so that asking is cheap whatever the size.
+        value: texts, numbers, and lists and objects of them.
+    """
+    num_chars = 0
+    open_items: list[Iterator[object]] = [iter((value,))]
+    while open_items and num_chars <= bound:
+        for item in open_items[-1]:
+            num_chars += CHARS_PER_ITEM
+            if isinstance(item, str):
+                num_chars += len(item)
+            elif isinstance(item, Mapping):
+                open_items += [iter(item.values()), iter(item)]
+                break
+            elif isinstance(item, Sequence):
+                open_items.append(iter(item))
+                break
+            if num_chars > bound:
+                break
+        else:
+            open_items.pop()
+    return num_chars
 
 
 class PromptEncoder:

@@ -8,7 +8,7 @@ from typing import cast
 from qanat.config.resolved import ResolvedConfig
 from qanat.core.errors import InvalidRequestError
 from qanat.engine.tokenizer import Tokenizer
-from qanat.server.encoding import PromptEncoder
+from qanat.server.encoding import MAX_INLINE_CHARS, PromptEncoder, num_chars_up_to
 
 
 @dataclass(frozen=True)
@@ -58,11 +58,18 @@ async def read_prompts(
     vocab_size = config.num_valid_token_ids or config.model.vocab_size
     for position, ids in enumerate(id_lists):
         _check_ids(ids, vocab_size, "prompt" if len(id_lists) == 1 else f"prompt[{position}]")
-    prompts = [Prompt(ids, None) for ids in id_lists]
-    for position, text in enumerate(texts):
-        ids = await encoder.run(len(text), encoder.encode, text)
+    if id_lists:
+        return [Prompt(ids, None) for ids in id_lists]
+    names = ["prompt"] if isinstance(prompt, str) else [f"prompt[{i}]" for i in range(len(texts))]
+    return await encoder.run(num_chars_up_to(MAX_INLINE_CHARS, texts), _encode_all, texts, names, encoder)
+
+
+def _encode_all(texts: list[str], names: list[str], encoder: PromptEncoder) -> list[Prompt]:
+    """All texts in one go, so that a long list neither holds the loop up nor hops between threads."""
+    prompts = []
+    for text, name in zip(texts, names, strict=True):
+        ids = encoder.encode(text)
         if not ids:
-            name = "prompt" if isinstance(prompt, str) else f"prompt[{position}]"
             raise InvalidRequestError(f"{name} is empty; it needs at least one token.", param="prompt")
         prompts.append(Prompt(ids, text))
     return prompts

@@ -10,7 +10,7 @@ from typing import Any
 
 from qanat.core.errors import ConfigError, InvalidRequestError
 from qanat.engine.tokenizer import Tokenizer
-from qanat.server.encoding import PromptEncoder
+from qanat.server.encoding import MAX_INLINE_CHARS, PromptEncoder, num_chars_up_to
 from qanat.server.messages import Message
 from qanat.server.tags import ThinkTags
 from qanat.server.template import ChatTemplate
@@ -89,7 +89,7 @@ class ChatRenderer:
             ContextLengthError: the prompt is far longer than the window.
         """
         return await self._encoder.run(
-            _total_chars(messages, tools), self.render_now, messages, tools, variables
+            _num_chars(messages, tools, variables), self.render_now, messages, tools, variables
         )
 
     async def history_ids(
@@ -107,7 +107,7 @@ class ChatRenderer:
             )
             return self._encoder.encode(text, field="messages")
 
-        return await self._encoder.run(_total_chars(messages, tools), work)
+        return await self._encoder.run(_num_chars(messages, tools, variables), work)
 
     def render_now(
         self,
@@ -215,17 +215,13 @@ def check_chat_options(choice: str | None, default_variables: Mapping[str, Any] 
         ChatTemplate(_read_choice(choice))
 
 
-def _total_chars(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None) -> int:
-    """About how much text there is to render."""
-    return sum(_num_chars(message) for message in messages) + (1000 * len(tools) if tools else 0)
-
-
-def _num_chars(message: Message) -> int:
-    """About how much text a message holds."""
-    content = message["content"]
-    size = len(content) if isinstance(content, str) else sum(len(part["text"]) for part in content)
-    size += len(message.get("reasoning_content", ""))
-    return size + 1000 * len(message.get("tool_calls", ()))
+def _num_chars(
+    messages: Sequence[Message],
+    tools: Sequence[Mapping[str, Any]] | None,
+    variables: Mapping[str, Any] | None,
+) -> int:
+    """How much there is to render, counted as far as it decides where that is done."""
+    return num_chars_up_to(MAX_INLINE_CHARS, [messages, tools or (), variables or {}])
 
 
 def _joined(content: str | list[dict[str, str]]) -> str:
