@@ -221,7 +221,7 @@ def test_unknown_json_keys_are_named_with_the_nearest_or_their_home() -> None:
         ("data-parallel-start-rank", 1),
         ("data-parallel-rank", 3),
         ("data-parallel-external-lb", True),
-        ("ssl-keyfile", "key.pem"),
+        ("ssl-ciphers", "HIGH"),
         ("middleware", ("auth.Check",)),
         ("runner", "pooling"),
         ("task", "embed"),

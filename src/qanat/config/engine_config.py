@@ -231,6 +231,50 @@ class ServerOptions:
         "Keys of which a client must send one as a bearer token. Default: none needed.",
         is_secret=True,
     )
+    admin_api_key: tuple[str, ...] = option(
+        Kind.TEXTS,
+        (),
+        "Keys for actions on the server such as /abort, sent as a bearer token and good for all other paths too. "
+        "Default: nobody may take those actions.",
+        is_secret=True,
+    )
+    max_request_bytes: int = option(
+        Kind.BYTES, 32 * 2**20, "Largest request body; larger ones are refused with status 413.", minimum=1
+    )
+    allowed_origins: tuple[str, ...] = option(
+        Kind.TEXTS,
+        (),
+        "Origins of web pages that may call the server from a browser (CORS), as words or one JSON list; * is any. "
+        "Default: none; vLLM's is any.",
+    )
+    allowed_methods: tuple[str, ...] = option(
+        Kind.TEXTS, (), "Methods that those pages may use. Default: any."
+    )
+    allowed_headers: tuple[str, ...] = option(
+        Kind.TEXTS, (), "Request headers that those pages may send. Default: any."
+    )
+    allow_credentials: bool = option(
+        Kind.SWITCH, False, "Let those pages send cookies and client certificates; needs origins by name."
+    )
+    ssl_certfile: str | None = option(
+        Kind.TEXT, None, "Certificate and its chain (PEM); serves HTTPS. Read again when the file changes."
+    )
+    ssl_keyfile: str | None = option(
+        Kind.TEXT, None, "Private key of the certificate (PEM, no passphrase). Default: in its file."
+    )
+    ssl_ca_certs: str | None = option(
+        Kind.TEXT,
+        None,
+        "Authorities (PEM) of which one must have signed the client's certificate. Default: clients need none.",
+    )
+    ssl_cert_reqs: int | None = option(
+        Kind.COUNT,
+        None,
+        "Whether clients need a certificate: 0 no, 1 it is checked if there is one, 2 yes. Default: 2 with "
+        "--ssl-ca-certs, else 0; vLLM's is 0.",
+        minimum=0,
+        maximum=2,
+    )
     served_model_name: tuple[str, ...] = option(
         Kind.TEXTS, (), "Names under which clients know the model; the first is reported. Default: --model."
     )
@@ -251,6 +295,19 @@ class ServerOptions:
     )
     reasoning_parser: str | None = option(
         Kind.TEXT, None, "How thinking is told from the answer; none switches it off. Default: by the model."
+    )
+    tool_call_parser: str | None = option(
+        Kind.TEXT,
+        None,
+        "How the model writes tool calls: hermes is JSON (Qwen3), qwen3_coder, also named qwen3_xml, is XML (Qwen3.5 "
+        "and later, Qwen3-Coder); none leaves calls in the text. Default: by the model.",
+        choices=("hermes", "qwen3_coder", "qwen3_xml", "none"),
+    )
+    enable_auto_tool_choice: bool = option(
+        Kind.SWITCH,
+        True,
+        "Tell tool calls from the text where a request offers tools; on without this flag, which vLLM's command lines "
+        "bring.",
     )
     uvicorn_log_level: str = option(
         Kind.TEXT,

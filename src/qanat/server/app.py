@@ -1,4 +1,4 @@
-"""Puts the application together: routes, errors, the gate in front."""
+"""Puts the application together: routes, errors, the gate in front, and CORS before that."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from starlette.types import Receive, Scope, Send
 from qanat.config.engine_config import ServerOptions
 from qanat.core.errors import QanatError
 from qanat.engine.async_engine import AsyncEngine
+from qanat.server.actions import ActionEndpoints
 from qanat.server.chat import ChatPlanner
 from qanat.server.completions import CompletionPlanner
+from qanat.server.cors import with_cors
 from qanat.server.endpoint import GenerationEndpoint, JsonEndpoint
 from qanat.server.errors import MethodNotAllowedError, UnknownRouteError, error_body
 from qanat.server.gate import Gate
@@ -30,7 +32,11 @@ log = logging.getLogger(__name__)
 
 
 class App:
-    """The ASGI application."""
+    """The ASGI application.
+
+    Attributes:
+        routes: every path that it answers.
+    """
 
     def __init__(self, service: Service, options: ServerOptions) -> None:
         self._service = service
@@ -38,15 +44,16 @@ class App:
         self._tokens = TokenEndpoints(service)
         metrics = MetricsEndpoint(service.engine, service.model_name)
         status = self._status
-        routes = [
+        self.routes = [
             Route(
                 "/v1/completions", GenerationEndpoint(service, CompletionPlanner(service)), methods=["POST"]
             ),
             Route(
                 "/v1/chat/completions", GenerationEndpoint(service, ChatPlanner(service)), methods=["POST"]
             ),
-            Route("/tokenize", JsonEndpoint(self._tokens.tokenize), methods=["POST"]),
-            Route("/detokenize", JsonEndpoint(self._tokens.detokenize), methods=["POST"]),
+            Route("/tokenize", JsonEndpoint(service, self._tokens.tokenize), methods=["POST"]),
+            Route("/detokenize", JsonEndpoint(service, self._tokens.detokenize), methods=["POST"]),
+            Route("/abort", JsonEndpoint(service, ActionEndpoints(service).abort), methods=["POST"]),
             Route("/v1/plan", status.plan),
             Route("/v1/models", status.models),
             Route("/v1/models/{model:path}", status.model),
@@ -57,14 +64,14 @@ class App:
             Route("/metrics", metrics.metrics),
         ]
         inner = Starlette(
-            routes=routes,
+            routes=self.routes,
             exception_handlers={HTTPException: _http_error, QanatError: _qanat_error, Exception: _defect},
         )
-        self._gate = Gate(inner, options.api_key)
+        self._outermost = with_cors(Gate(inner, options.api_key, options.admin_api_key), options)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one connection."""
-        await self._gate(scope, receive, send)
+        await self._outermost(scope, receive, send)
 
     def begin_stopping(self) -> None:
         """From now on /ready says no; what runs goes on."""
@@ -87,7 +94,7 @@ def build_app(
         sampling_defaults: values of sampling fields for requests that do not name them.
 
     Raises:
-        ConfigError: the chat template cannot be used.
+        ConfigError: the chat template cannot be used, or the flags for CORS contradict each other.
     """
     return App(Service.build(engine, options, sampling_defaults or {}), options)
 

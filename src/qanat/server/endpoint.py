@@ -28,7 +28,7 @@ from qanat.server.http import (
     stream_chunk,
 )
 from qanat.server.responses import CompletionTokensDetails, PromptTokensDetails, Usage
-from qanat.server.service import Service
+from qanat.server.service import Service, reply_id_of
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class GenerationEndpoint(Generic[Chunk]):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request."""
         try:
-            body = await read_json_body(scope, receive)
+            body = await read_json_body(scope, receive, self._service.max_body_bytes)
         except ClientGoneError:
             return
         except QanatError as error:
@@ -111,7 +111,11 @@ class GenerationEndpoint(Generic[Chunk]):
     async def _answer(self, body: bytes, request_id: str, send: Send) -> None:
         output = _Output(send)
         try:
-            await self._carry_out(await self._plan(body, request_id), output)
+            plan = await self._plan(body, request_id)
+            engine_ids = [generation.request_id for generation in plan.generations]
+            names = {request_id, *map(reply_id_of, engine_ids)}
+            with self._service.running.listed(names, engine_ids):
+                await self._carry_out(plan, output)
         except QanatError as error:
             await output.fail(error)
         except Exception:
@@ -154,16 +158,18 @@ class JsonEndpoint:
     """A bare ASGI application that answers one JSON body with another.
 
     Args:
+        service: for the limit on bodies.
         answer: makes the answer; its errors become error answers.
     """
 
-    def __init__(self, answer: Callable[[bytes], Awaitable[msgspec.Struct]]) -> None:
+    def __init__(self, service: Service, answer: Callable[[bytes], Awaitable[msgspec.Struct]]) -> None:
+        self._max_body_bytes = service.max_body_bytes
         self._answer = answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request."""
         try:
-            body = await read_json_body(scope, receive)
+            body = await read_json_body(scope, receive, self._max_body_bytes)
         except ClientGoneError:
             return
         await send_json(send, await self._answer(body))

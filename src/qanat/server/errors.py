@@ -15,6 +15,20 @@ class UnknownRouteError(InvalidRequestError):
     status = 404
 
 
+class UnknownRequestError(InvalidRequestError):
+    """No request with this id is running."""
+
+    code = "request_not_found"
+    status = 404
+
+
+class ForbiddenError(QanatError):
+    """The key is right, but not for this path."""
+
+    code = "admin_key_required"
+    status = 403
+
+
 class MethodNotAllowedError(InvalidRequestError):
     """The path exists, but not for this method."""
 
@@ -58,7 +72,12 @@ class ErrorBody(msgspec.Struct, frozen=True):
     error: ErrorDetail
 
 
-ERROR_TYPES = {401: "authentication_error", 408: "timeout_error", 429: "rate_limit_error"}
+ERROR_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    408: "timeout_error",
+    429: "rate_limit_error",
+}
 """`type` by status; other statuses under 500 are "invalid_request_error", from 500 on "server_error"."""
 
 

@@ -12,9 +12,6 @@ from starlette.types import Receive, Scope, Send
 from qanat.core.errors import QanatError
 from qanat.server.errors import BodyTooLargeError, MediaTypeError, error_body
 
-MAX_BODY_BYTES = 32 * 2**20
-"""Larger bodies are refused; a prompt of 262,144 tokens takes about 1 MB as text and 2 MB as token ids."""
-
 MAX_DISCARDED_BYTES = 2**30
 """How much of a body that is too large is read and dropped, so that the client gets to see the answer."""
 
@@ -42,12 +39,17 @@ def header(scope: Scope, name: bytes) -> str | None:
     return None
 
 
-async def read_json_body(scope: Scope, receive: Receive) -> bytes:
+async def read_json_body(scope: Scope, receive: Receive, max_body_bytes: int) -> bytes:
     """The whole request body.
+
+    Args:
+        scope: of the request.
+        receive: as ASGI has it.
+        max_body_bytes: larger bodies are refused.
 
     Raises:
         MediaTypeError: it is declared as something other than JSON.
-        BodyTooLargeError: it exceeds MAX_BODY_BYTES.
+        BodyTooLargeError: it is larger.
         ClientGoneError: the client hung up.
     """
     media_type = (header(scope, b"content-type") or "application/json").partition(";")[0].strip().lower()
@@ -62,11 +64,13 @@ async def read_json_body(scope: Scope, receive: Receive) -> bytes:
             raise ClientGoneError
         chunk: bytes = message.get("body", b"")
         size_bytes += len(chunk)
-        if size_bytes <= MAX_BODY_BYTES:
+        if size_bytes <= max_body_bytes:
             chunks.append(chunk)
         has_more = message.get("more_body", False)
-    if size_bytes > MAX_BODY_BYTES:
-        raise BodyTooLargeError(f"The body is larger than {MAX_BODY_BYTES} bytes.")
+    if size_bytes > max_body_bytes:
+        raise BodyTooLargeError(
+            f"The body is larger than {max_body_bytes} bytes (--max-request-bytes). Send less at a time."
+        )
     return b"".join(chunks)
 
 

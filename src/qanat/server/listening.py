@@ -54,11 +54,11 @@ def bind_unix(path: str) -> socket.socket:
     return sock
 
 
-def url_of(sock: socket.socket, host: str) -> str:
+def url_of(sock: socket.socket, host: str, scheme: str = "http") -> str:
     """The address that a client on this machine uses."""
     port = sock.getsockname()[1]
     reachable = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
+    return f"{scheme}://[{reachable}]:{port}" if ":" in reachable else f"{scheme}://{reachable}:{port}"
 
 
 def _answers(path: str) -> bool:

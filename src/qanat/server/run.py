@@ -18,10 +18,13 @@ from qanat.config.engine_config import EngineConfig
 from qanat.config.prepare import Prepared
 from qanat.engine.async_engine import AsyncEngine
 from qanat.server.app import App, build_app
+from qanat.server.cors import check_cors
 from qanat.server.errors import UnavailableError
+from qanat.server.gate import check_keys
 from qanat.server.http import send_error
 from qanat.server.listening import bind_tcp, bind_unix, url_of
 from qanat.server.sampling_defaults import read_sampling_defaults
+from qanat.server.tls import Tls
 
 log = logging.getLogger(__name__)
 
@@ -47,13 +50,16 @@ def serve(prepared: Prepared) -> int:
         QanatError: the server cannot start; the message says what to change.
     """
     options = prepared.wishes
+    check_keys(options)
+    check_cors(options)
+    tls = Tls.of(options)
     sock = bind_unix(options.uds) if options.uds else bind_tcp(options.host, options.port)
-    address = options.uds or url_of(sock, options.host)
+    address = options.uds or url_of(sock, options.host, "http" if tls is None else "https")
     with contextlib.closing(sock), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(prepared, sock, address))
+        return runner.run(_serve(prepared, sock, address, tls))
 
 
-async def _serve(prepared: Prepared, sock: socket.socket, address: str) -> int:
+async def _serve(prepared: Prepared, sock: socket.socket, address: str, tls: Tls | None) -> int:
     options = prepared.wishes
     defaults, decisions = read_sampling_defaults(
         options.generation_config, options.override_generation_config, prepared.config.model_path
@@ -71,9 +77,11 @@ async def _serve(prepared: Prepared, sock: socket.socket, address: str) -> int:
             server_header=False,
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=DRAIN_TIMEOUT_S,
+            ssl_context_factory=None if tls is None else lambda *_: tls.context,
         ),
         front,
     )
+    watching = None if tls is None else asyncio.create_task(tls.watch())
     serving = asyncio.create_task(server.serve(sockets=[sock]))
     starting = asyncio.create_task(AsyncEngine.start(prepared.config, [*prepared.decisions, *decisions]))
     try:
@@ -89,6 +97,8 @@ async def _serve(prepared: Prepared, sock: socket.socket, address: str) -> int:
         return await _until_stopped(serving, server, engine)
     finally:
         starting.cancel()
+        if watching is not None:
+            watching.cancel()
         server.should_exit = True
         await asyncio.gather(serving, starting, return_exceptions=True)
         if front.app is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from qanat.config.engine_config import ServerOptions
@@ -14,7 +14,9 @@ from qanat.engine.async_engine import AsyncEngine
 from qanat.server.encoding import PromptEncoder
 from qanat.server.renderer import ChatRenderer, load_template
 from qanat.server.requests import GenerationRequest
+from qanat.server.running import RunningRequests
 from qanat.server.tags import ThinkTags
+from qanat.server.tools.parser import CallFormat, choose_format
 
 _USABLE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
@@ -29,6 +31,9 @@ class Service:
         renderer: applies the chat template.
         tags: how thinking is marked; None if it is not told from the answer.
         sampling_defaults: values of sampling fields for requests that do not name them.
+        max_body_bytes: larger request bodies are refused.
+        running: generations by request id.
+        call_format: how the model writes tool calls; None leaves them in the text.
     """
 
     engine: AsyncEngine
@@ -36,6 +41,9 @@ class Service:
     renderer: ChatRenderer
     tags: ThinkTags | None
     sampling_defaults: Mapping[str, Any]
+    max_body_bytes: int
+    running: RunningRequests = field(default_factory=RunningRequests)
+    call_format: CallFormat | None = None
 
     @classmethod
     def build(
@@ -51,7 +59,19 @@ class Service:
         template = load_template(options.chat_template, tokenizer, engine.config.model.model_family)
         renderer = ChatRenderer(template, tokenizer, encoder, options.default_chat_template_kwargs)
         tags = None if options.reasoning_parser == "none" else ThinkTags.of(tokenizer)
-        return cls(engine, encoder, renderer, tags, sampling_defaults)
+        call_format = None
+        if options.enable_auto_tool_choice:
+            family = engine.config.model.model_family
+            call_format = choose_format(options.tool_call_parser, family, tokenizer.chat_template)
+        return cls(
+            engine,
+            encoder,
+            renderer,
+            tags,
+            sampling_defaults,
+            options.max_request_bytes,
+            call_format=call_format,
+        )
 
     @property
     def model_name(self) -> str:
@@ -92,3 +112,8 @@ def usable_id(wanted: str | None) -> str:
 def internal_id(reply_id: str) -> str:
     """An id for the engine that no other request has, whatever id the client chose."""
     return f"{reply_id}-{secrets.token_hex(4)}"
+
+
+def reply_id_of(engine_id: str) -> str:
+    """The answer's id from which `internal_id` made this one."""
+    return engine_id.rpartition("-")[0]
