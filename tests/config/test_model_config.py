@@ -149,6 +149,44 @@ def test_yarn_of_qwen3_5_keeps_the_axes() -> None:
     assert (c.rope.mrope_section, c.rope.rotary_dim, c.context_window) == ((11, 11, 10), 64, 1048576)
 
 
+@pytest.mark.parametrize(
+    "scaling",
+    [
+        {**YARN, "original_max_position_embeddings": 262144},
+        {"type": "yarn", "factor": 4.0},
+        {
+            **YARN,
+            "original_max_position_embeddings": 262144,
+            "rope_theta": 1e7,
+            "partial_rotary_factor": 0.25,
+        },
+    ],
+    ids=["rope_type", "type", "with theta"],
+)
+def test_rope_scaling_goes_before_rope_parameters(scaling: dict[str, Any]) -> None:
+    """As in transformers; what only rope_parameters says of the model's shape still holds."""
+    c = ModelConfig.from_dict(changed("Qwen3.5-4B", rope_scaling=scaling))
+    assert c.rope.scaling is not None
+    assert (c.rope.scaling.factor, c.rope.scaling.original_max_position_embeddings) == (4.0, 262144)
+    assert c.context_window == 1048576
+    assert (c.rope.theta, c.rope.mrope_section, c.rope.rotary_dim) == (1e7, (11, 11, 10), 64)
+
+
+def test_rope_scaling_replaces_another_scaling_whole() -> None:
+    before = {**YARN, "beta_fast": 7.0, "rope_theta": 5e6}
+    scaling = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 32768}
+    c = ModelConfig.from_dict(changed("Qwen3-8B", rope_parameters=before, rope_scaling=scaling))
+    assert c.rope.scaling is not None
+    assert (c.rope.scaling.factor, c.rope.scaling.beta_fast, c.rope.theta) == (2.0, 32.0, 1e6)
+    plain = changed("Qwen3-8B", rope_parameters=before, rope_scaling={"rope_type": "default"})
+    assert ModelConfig.from_dict(plain).rope.scaling is None
+
+
+@pytest.mark.parametrize("scaling", [None, {}])
+def test_an_empty_rope_scaling_says_nothing(scaling: dict[str, Any] | None) -> None:
+    assert ModelConfig.from_dict(changed("Qwen3.5-4B", rope_scaling=scaling)) == config("Qwen3.5-4B")
+
+
 @pytest.mark.parametrize("key", ["dtype", "torch_dtype"])
 @pytest.mark.parametrize("value", ["float16", "torch.float16"])
 def test_dtype_spellings(key: str, value: str) -> None:

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from qanat.config.json_section import JsonSection
 from qanat.core.errors import CheckpointError
 
+ROPE_SHAPE_KEYS = ("rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved")
+"""Keys of a rotary section that tell how the model was trained, not how its window is extended."""
+
 
 @dataclass(frozen=True)
 class YarnConfig:
@@ -141,7 +144,7 @@ def parse_gated_delta_net(text: JsonSection) -> GatedDeltaNetConfig:
 
 def parse_rope(text: JsonSection, head_dim: int, default_fraction: float) -> RopeConfig:
     """Merges `rope_parameters` (new) or `rope_scaling` (old) with the flat keys beside them."""
-    rope = text.section("rope_parameters") or text.section("rope_scaling") or JsonSection({}, text.where)
+    rope = _rope_section(text)
     flat_fraction = text.number("partial_rotary_factor", default_fraction)
     rotary_dim = int(head_dim * rope.number("partial_rotary_factor", flat_fraction))
     if rotary_dim % 2 or not 0 < rotary_dim <= head_dim:
@@ -158,6 +161,21 @@ def parse_rope(text: JsonSection, head_dim: int, default_fraction: float) -> Rop
         mrope_section=(section[0], section[1], section[2]) if section else None,
         scaling=_yarn(rope, text),
     )
+
+
+def _rope_section(text: JsonSection) -> JsonSection:
+    """`rope_scaling` if it says anything, else `rope_parameters`: transformers 5.24 chooses in this order.
+
+    There the first replaces the second whole, and a base that only the second names falls back to 10,000, with which
+    no Qwen model was trained; here what describes the model itself is kept.
+    """
+    parameters = text.section("rope_parameters") or JsonSection({}, text.where)
+    scaling = text.section("rope_scaling")
+    if scaling is None or not scaling.values:
+        return parameters
+    kept = {key: parameters.get(key) for key in ROPE_SHAPE_KEYS if text.get(key) is None}
+    given = {key: value for key, value in scaling.values.items() if value is not None}
+    return JsonSection({**kept, **given}, scaling.where)
 
 
 def _yarn(rope: JsonSection, text: JsonSection) -> YarnConfig | None:
