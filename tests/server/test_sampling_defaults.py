@@ -48,3 +48,64 @@ def test_another_folder_must_have_the_file(tmp_path: Path) -> None:
 def test_files_that_cannot_be_used_stop_the_start(tmp_path: Path, values: Any) -> None:
     with pytest.raises(ConfigError):
         read_sampling_defaults("auto", None, checkpoint(tmp_path, values))
+
+
+FLAG = "--override-generation-config"
+
+
+def test_penalties_are_defaults_too(tmp_path: Path) -> None:
+    model = checkpoint(tmp_path, {"presence_penalty": 1.5})
+    defaults, decisions = read_sampling_defaults("auto", {"frequency_penalty": 0.5}, model)
+    assert defaults == {"presence_penalty": 1.5, "frequency_penalty": 0.5}
+    assert [decision.field for decision in decisions] == ["presence_penalty", "frequency_penalty"]
+
+
+def test_known_keys_of_the_flag_that_are_not_taken_are_named(tmp_path: Path) -> None:
+    override = {"max_new_tokens": 3, "num_beams": 4, "top_k": 5}
+    defaults, decisions = read_sampling_defaults("auto", override, str(tmp_path))
+    assert defaults == {"top_k": 5}
+    said = {decision.field: decision for decision in decisions}
+    assert (said[f"{FLAG}.max_new_tokens"].wanted, said[f"{FLAG}.max_new_tokens"].got) == (3, "ignored")
+    assert "max_tokens" in said[f"{FLAG}.max_new_tokens"].why
+    assert said[f"{FLAG}.num_beams"].got == "ignored"
+
+
+def test_unknown_keys_of_the_flag_stop_the_start(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="did you mean temperature") as caught:
+        read_sampling_defaults("auto", {"temprature": 0.1}, str(tmp_path))
+    assert caught.value.param == FLAG
+    model = checkpoint(tmp_path, {"temprature": 0.1, "_from_model_config": True})
+    assert read_sampling_defaults("auto", None, model) == ({}, [])
+
+
+@pytest.mark.parametrize(
+    ("file", "override", "temperature"),
+    [
+        ({"do_sample": False}, None, 0.0),
+        ({"do_sample": False, "temperature": None}, {}, 0.0),
+        ({}, {"do_sample": False}, 0.0),
+        ({"do_sample": False, "temperature": 0.7}, None, 0.7),
+        ({"do_sample": False}, {"temperature": 0.6}, 0.6),
+        ({"do_sample": False}, {"do_sample": True}, None),
+        ({"do_sample": True}, None, None),
+    ],
+    ids=str,
+)
+def test_without_sampling_the_most_likely_token_is_the_default(
+    file: dict[str, Any], override: dict[str, Any] | None, temperature: float | None, tmp_path: Path
+) -> None:
+    defaults, decisions = read_sampling_defaults("auto", override, checkpoint(tmp_path, file))
+    assert defaults.get("temperature") == temperature
+    said = {decision.field: decision for decision in decisions}
+    if temperature is None:
+        assert not said
+    else:
+        assert said["temperature"].got == temperature
+        assert ("do_sample" in said["temperature"].why) is (temperature == 0)
+
+
+def test_a_value_that_is_not_allowed_names_where_it_stands(tmp_path: Path) -> None:
+    model = checkpoint(tmp_path, {"top_k": 3})
+    with pytest.raises(ConfigError) as caught:
+        read_sampling_defaults("auto", {"top_p": 7}, model)
+    assert caught.value.param == FLAG
