@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import socketserver
 import sys
@@ -177,6 +178,106 @@ def test_a_stream_that_breaks_off_is_an_error(tmp_path: Path) -> None:
         with pytest.raises(ServerError, match="broke off"):
             next(deltas)
         half.shutdown()
+
+
+@contextlib.contextmanager
+def answering(answer: bytes) -> Iterator[str]:
+    """The address of a server that says the same to everyone."""
+
+    class Fixed(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            while self.rfile.readline().strip():
+                pass
+            self.wfile.write(answer)
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Fixed) as fixed:
+        threading.Thread(target=fixed.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{fixed.server_address[1]}"
+        fixed.shutdown()
+
+
+def http_answer(body: str, status: str = "200 OK", kind: str = "application/json", more: str = "") -> bytes:
+    head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nConnection: close\r\n{more}\r\n"
+    return head.encode() + body.encode()
+
+
+@pytest.mark.parametrize(
+    ("answer", "word"),
+    [
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "no HTTP"),
+        (b"", "closed"),
+        (http_answer("<html>Welcome</html>", kind="text/html"), "<html>Welcome"),
+        (http_answer(""), "OpenAI API"),
+        (http_answer("[1]"), "OpenAI API"),
+        (http_answer("{}"), "OpenAI API"),
+        (http_answer('{"data": []}'), "OpenAI API"),
+        (http_answer('{"data": [{}]}'), "OpenAI API"),
+        (http_answer("cut", more="Content-Length: 99\r\n"), "broke off"),
+        (http_answer("cut", "500 Oops", more="Content-Length: 99\r\n"), "broke off"),
+        (http_answer("moved", "302 Found"), "302"),
+        (b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n\xff\xfe", "OpenAI API"),
+    ],
+    ids=str,
+)
+def test_a_server_of_another_kind_is_one_line(
+    answer: bytes, word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with answering(answer) as address:
+        assert main(["chat", "--url", address, "hi"]) == 1
+        error = capsys.readouterr().err
+    assert error.startswith("qanat chat: error: ") and error.count("\n") == 1
+    assert address in error and word in error
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        "<html>Welcome</html>",
+        "data: <html>\n\n",
+        "data: 7\n\n",
+        "data: {}\n\n",
+        'data: {"choices": [{}]}\n\n',
+        'data: {"choices": [{"delta": {"content": 7}}]}\n\n',
+        'data: {"error": "too busy"}\n\n',
+    ],
+    ids=str,
+)
+def test_events_of_another_kind_are_one_line(events: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with answering(http_answer(events, kind="text/event-stream")) as address:
+        assert main(["chat", "--url", address, "-m", "any", "hi"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("qanat chat: error: ") and error.count("\n") == 1
+    assert "too busy" in error if "too busy" in events else "OpenAI API" in error
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--url", "http://127.0.0.1:9/a path"],
+        ["--url", "http://no such host"],
+        ["--url", "http://two..dots"],
+    ],
+    ids=str,
+)
+def test_an_address_that_cannot_be_reached_is_one_line(
+    flags: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["chat", *flags, "hi"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("qanat chat: error: ") and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("key", ["two\nlines", "\u00fcber\u20ac"])
+def test_a_key_that_cannot_be_sent_is_not_shown(key: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["chat", "--url", "http://127.0.0.1:9", "--api-key", key, "hi"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "--api-key" in error
+    assert key not in error and "two" not in error
+
+
+def test_half_an_ipv6_address_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["chat", "--url", "http://[::1", "hi"]) == 2
+    assert "--url http://[::1" in capsys.readouterr().err
 
 
 def test_a_model_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

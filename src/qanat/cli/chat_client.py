@@ -12,6 +12,10 @@ from urllib.parse import urlsplit
 
 from qanat.core.errors import ConfigError, QanatError
 
+MAX_SHOWN_CHARS = 80
+"""Of an answer that makes no sense, so much is shown."""
+MAX_MESSAGE_CHARS = 1000
+
 
 class ServerError(QanatError):
     """The server answered with an error, or not at all."""
@@ -54,7 +58,7 @@ class ChatClient:
         timeout_s: how long the server may stay silent.
 
     Raises:
-        ConfigError: the address is neither.
+        ConfigError: the address is neither, or the key cannot stand in a header.
     """
 
     def __init__(self, address: str, api_key: str | None = None, timeout_s: float = 600.0) -> None:
@@ -62,8 +66,13 @@ class ChatClient:
         self._timeout_s = timeout_s
         self._headers = {"Content-Type": "application/json"}
         if api_key:
+            if not (api_key.isascii() and api_key.isprintable()):
+                raise ConfigError("--api-key has characters that no header can carry.", param="--api-key")
             self._headers["Authorization"] = f"Bearer {api_key}"
-        parts = urlsplit(address)
+        try:
+            parts = urlsplit(address)
+        except ValueError as error:
+            raise ConfigError(f"--url {address}: {error}.", param="--url") from None
         if parts.scheme not in ("http", "https", "unix") or not (parts.netloc or parts.path):
             raise ConfigError(f"--url {address} is no address such as http://127.0.0.1:8000.", param="--url")
         path = parts.path.rstrip("/").removesuffix("/v1") if parts.scheme != "unix" else ""
@@ -73,10 +82,14 @@ class ChatClient:
         """The first model that the server names.
 
         Raises:
-            ServerError: it cannot be reached or refuses.
+            ServerError: it cannot be reached, refuses, or is of another kind.
         """
         with self._request("GET", "/v1/models", None) as response:
-            return str(json.loads(response.read())["data"][0]["id"])
+            text = response.read().decode(errors="replace")
+        try:
+            return str(json.loads(text)["data"][0]["id"])
+        except (ValueError, LookupError, TypeError, RecursionError):
+            raise self._misfit(text) from None
 
     def stream(self, body: Mapping[str, Any]) -> Generator[Delta, None, None]:
         """The answer in pieces, as they come. Closing the iterator ends the request.
@@ -85,20 +98,36 @@ class ChatClient:
             body: of a chat completion; it is streamed whatever it says.
 
         Raises:
-            ServerError: the server cannot be reached, refuses, or breaks off.
+            ServerError: the server cannot be reached, refuses, breaks off, or is of another kind.
         """
         with self._request("POST", "/v1/chat/completions", {**body, "stream": True}) as response:
-            for data in _events(response):
-                if data == "[DONE]":
+            is_begun = False
+            for line in response.lines():
+                if line.strip() == "data: [DONE]":
                     return
-                chunk = json.loads(data)
-                if "error" in chunk:
-                    raise ServerError(str(chunk["error"].get("message", chunk["error"])))
-                for choice in chunk["choices"]:
-                    delta = choice["delta"]
-                    thinking = delta.get("reasoning") or delta.get("reasoning_content") or ""
-                    yield Delta(delta.get("content") or "", thinking, choice.get("finish_reason"))
+                if line.startswith("data:"):
+                    is_begun = True
+                    yield from self._deltas(line.removeprefix("data:").strip())
+                elif line and not is_begun and line[0] in "<{[":  # a page or an object, no stream of events
+                    raise self._misfit(line)
         raise ServerError(f"{self._address} broke off the answer.")
+
+    def _deltas(self, text: str) -> list[Delta]:
+        """The pieces in the data of one event."""
+        try:
+            chunk = json.loads(text)
+            if "error" in chunk:
+                raise ServerError(_message(text))
+            return [_delta(choice) for choice in chunk["choices"]]
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            raise self._misfit(text) from None
+
+    def _misfit(self, text: str) -> ServerError:
+        """For an answer that is not of the OpenAI API."""
+        beginning = " ".join(text[:MAX_SHOWN_CHARS].split()) or "nothing"
+        return ServerError(
+            f"{self._address} does not speak the OpenAI API; its answer begins with: {beginning}"
+        )
 
     def _request(self, method: str, path: str, body: Mapping[str, Any] | None) -> _Response:
         connection = self._connection()
@@ -106,14 +135,19 @@ class ChatClient:
             payload = None if body is None else json.dumps(body).encode()
             connection.request(method, self._base + path, payload, self._headers)
             response = connection.getresponse()
-        except OSError as error:
+        except http.client.BadStatusLine as error:
+            connection.close()
+            what = "closed the connection" if isinstance(error, ConnectionError) else "speaks no HTTP"
+            raise ServerError(f"{self._address} {what}; is it the right port?") from None
+        except (OSError, http.client.HTTPException, UnicodeError) as error:
             connection.close()
             raise ServerError(f"{self._address} cannot be reached: {error}.") from None
-        if response.status >= 400:
-            text = response.read().decode(errors="replace")
-            connection.close()
+        answer = _Response(connection, response, self._address)
+        if not 200 <= response.status < 300:
+            with answer:
+                text = answer.read().decode(errors="replace")
             raise ServerError(f"{self._address} answers {response.status}: {_message(text)}")
-        return _Response(connection, response, self._address)
+        return answer
 
     def _connection(self) -> http.client.HTTPConnection:
         parts = self._parts
@@ -124,6 +158,8 @@ class ChatClient:
             return kind(parts.hostname or "", parts.port, timeout=self._timeout_s)
         except ValueError as error:
             raise ConfigError(f"--url {self._address}: {error}", param="--url") from None
+        except http.client.InvalidURL as error:
+            raise ServerError(f"{self._address} cannot be reached: {error}.") from None
 
 
 class _Response:
@@ -141,27 +177,36 @@ class _Response:
         self._connection.close()
 
     def read(self) -> bytes:
-        return self._response.read()
+        """The whole body."""
+        try:
+            return self._response.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise ServerError(f"{self._address} broke off the answer: {error}.") from None
 
     def lines(self) -> Iterator[str]:
         """Lines as they come, without their ends."""
         try:
             for line in self._response:
-                yield line.decode().rstrip("\r\n")
+                yield line.decode(errors="replace").rstrip("\r\n")
         except (OSError, http.client.HTTPException) as error:
             raise ServerError(f"{self._address} broke off the answer: {error}.") from None
 
 
-def _events(response: _Response) -> Iterator[str]:
-    """Data of server-sent events; comments and other fields are passed over."""
-    for line in response.lines():
-        if line.startswith("data:"):
-            yield line.removeprefix("data:").strip()
+def _delta(choice: dict[str, Any]) -> Delta:
+    """The piece in one choice of a chunk; TypeError, LookupError or AttributeError where it has another shape."""
+    delta = choice["delta"]
+    text = delta.get("content") or ""
+    thinking = delta.get("reasoning") or delta.get("reasoning_content") or ""
+    if not isinstance(text, str) or not isinstance(thinking, str):
+        raise TypeError("a piece of an answer is text")
+    return Delta(text, thinking, choice.get("finish_reason"))
 
 
 def _message(text: str) -> str:
-    """The message inside an error body, or the body."""
+    """The message inside an error body, or the beginning of the body, as one line."""
     try:
-        return str(json.loads(text)["error"]["message"])
-    except (ValueError, KeyError, TypeError):
-        return text.strip() or "no reason given"
+        error = json.loads(text)["error"]
+        message = error["message"] if isinstance(error, dict) else error
+    except (ValueError, LookupError, TypeError, RecursionError):
+        message = text
+    return " ".join(str(message)[:MAX_MESSAGE_CHARS].split()) or "no reason given"
