@@ -102,13 +102,16 @@ def test_an_explicit_number_of_blocks_is_taken_as_it_is() -> None:
     assert plan.budget_bytes == plan.total_bytes
 
 
+SHARE = "--memory-share (or --gpu-memory-utilization)"
+
+
 @pytest.mark.parametrize(
     ("changes", "flags"),
     [
-        ({"weights": GIB}, ["--gpu-memory-utilization", "--max-num-batched-tokens"]),
-        ({"max_num_batched_tokens": 10**6}, ["--gpu-memory-utilization", "--max-num-batched-tokens"]),
-        ({"max_num_seqs": 30_000}, ["--max-num-seqs", "--gpu-memory-utilization"]),
-        ({"available": 340 * MIB, "max_model_len": 10**6}, ["--max-model-len", "--gpu-memory-utilization"]),
+        ({"weights": GIB}, [SHARE, "--max-num-batched-tokens"]),
+        ({"max_num_batched_tokens": 10**6}, [SHARE, "--max-num-batched-tokens"]),
+        ({"max_num_seqs": 30_000}, ["--max-num-seqs", SHARE]),
+        ({"available": 340 * MIB, "max_model_len": 10**6}, ["--max-model-len", SHARE]),
         ({"cache": {"kv_cache_memory_bytes": 1000}}, ["--max-num-seqs", "--kv-cache-memory-bytes"]),
         (
             {"cache": {"kv_cache_memory_bytes": MIB}, "max_model_len": 4096},

@@ -12,6 +12,8 @@ from qanat.core.memory_plan import MemoryPlan
 from qanat.worker.workspace import logits_chunk_rows, workspace_bytes
 
 MIB = 2**20
+SHARE_FLAG = "--memory-share (or --gpu-memory-utilization)"
+"""Whichever of the two was given: the configuration no longer tells."""
 
 
 def plan_memory(config: ResolvedConfig, *, available_bytes: int, weight_bytes: int) -> MemoryPlan:
@@ -127,7 +129,7 @@ class _Division:
                 f"The weights take {_mib(self._weight_bytes)} and a step of --max-num-batched-tokens {tokens} takes "
                 f"{_mib(self._workspace_bytes)}, but the budget is {_mib(self._shared_bytes())} (share "
                 f"{self._config.cache.memory_share:g} of {_mib(self._available_bytes)}). Raise "
-                "--gpu-memory-utilization, lower --max-num-batched-tokens, or choose a smaller model."
+                f"{SHARE_FLAG}, lower --max-num-batched-tokens, or choose a smaller model."
             )
         return left
 
@@ -149,11 +151,7 @@ def _size_flag(config: ResolvedConfig) -> str:
     """The flag that sets the size of the cache as things stand."""
     if config.cache.num_blocks_override is not None:
         return "--num-gpu-blocks-override"
-    return (
-        "--gpu-memory-utilization"
-        if config.cache.kv_cache_memory_bytes is None
-        else "--kv-cache-memory-bytes"
-    )
+    return SHARE_FLAG if config.cache.kv_cache_memory_bytes is None else "--kv-cache-memory-bytes"
 
 
 def _mib(size_bytes: int) -> str:
