@@ -8,6 +8,7 @@ import logging
 import signal
 import socket
 import sys
+import time
 from collections.abc import Iterator
 
 import uvicorn
@@ -28,8 +29,10 @@ from qanat.server.tls import Tls
 
 log = logging.getLogger(__name__)
 
-DRAIN_TIMEOUT_S = 30
-"""How long running requests may go on after the signal to stop."""
+DRAIN_TIMEOUT_S = 30.0
+"""How long running requests may go on after the signal to stop; what runs then still ends with an error event."""
+FAREWELL_S = 2
+"""How long those last events may take to leave."""
 KEEP_ALIVE_S = 75
 """Idle connections stay open longer than clients keep them in their pools, so that none is closed under a request."""
 DEATH_CHECK_S = 0.5
@@ -76,7 +79,7 @@ async def _serve(prepared: Prepared, sock: socket.socket, address: str, tls: Tls
             access_log=not options.disable_uvicorn_access_log,
             server_header=False,
             timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=DRAIN_TIMEOUT_S,
+            timeout_graceful_shutdown=int(DRAIN_TIMEOUT_S) + FAREWELL_S,
             ssl_context_factory=None if tls is None else lambda *_: tls.context,
         ),
         front,
@@ -108,9 +111,14 @@ async def _serve(prepared: Prepared, sock: socket.socket, address: str, tls: Tls
 
 
 async def _until_stopped(serving: asyncio.Task[None], server: _Server, engine: AsyncEngine) -> int:
-    """Waits for the server's end; a dead engine brings it about."""
+    """Waits for the server's end; a dead engine brings it about. Requests that outlast the drain end with an error."""
+    stop_s: float | None = None
     while not serving.done():
         await asyncio.wait({serving}, timeout=DEATH_CHECK_S)
+        if server.should_exit:
+            stop_s = stop_s or time.monotonic()
+            if time.monotonic() - stop_s >= DRAIN_TIMEOUT_S:
+                await engine.end_all(UnavailableError("The server was stopped before the request was done."))
         if engine.health().is_alive or server.should_exit:
             continue
         log.error("The engine died; the server exits in %.0f s.", DEATH_NOTICE_S)
