@@ -55,6 +55,7 @@ class ChatPlanner:
             _engine_sampling(sampling),
             priority=request.priority,
             cache_salt=request.cache_salt,
+            timeout_s=request.timeout,
         )
 
         def make_assembler(index: int) -> Assembler:

@@ -53,6 +53,7 @@ class CompletionPlanner:
                 first_index=position * sampling.n,
                 priority=request.priority,
                 cache_salt=request.cache_salt,
+                timeout_s=request.timeout,
             )
             for position, prompt in enumerate(prompts)
         ]

@@ -29,6 +29,7 @@ from qanat.server.http import (
 )
 from qanat.server.responses import CompletionTokensDetails, PromptTokensDetails, Usage
 from qanat.server.service import Service, reply_id_of
+from qanat.server.timing import Stopwatch, Timing
 
 log = logging.getLogger(__name__)
 
@@ -109,48 +110,52 @@ class GenerationEndpoint(Generic[Chunk]):
         await run_until_disconnect(self._answer(body, scope[REQUEST_ID_KEY], send), receive)
 
     async def _answer(self, body: bytes, request_id: str, send: Send) -> None:
-        output = _Output(send)
+        output, watch = _Output(send), Stopwatch()
         try:
             plan = await self._plan(body, request_id)
             engine_ids = [generation.request_id for generation in plan.generations]
             names = {request_id, *map(reply_id_of, engine_ids)}
             with self._service.running.listed(names, engine_ids):
-                await self._carry_out(plan, output)
+                await self._carry_out(plan, output, watch)
         except QanatError as error:
             await output.fail(error)
         except Exception:
             log.exception("request %s failed", request_id)
             await output.fail(QanatError("Something went wrong in the server; its log has the details."))
 
-    async def _carry_out(self, plan: Plan[Chunk], output: _Output) -> None:
+    async def _carry_out(self, plan: Plan[Chunk], output: _Output, watch: Stopwatch) -> None:
         try:
             if plan.is_stream:
-                await self._stream(plan, output)
+                await self._stream(plan, output, watch)
             else:
-                await self._whole(plan, output)
+                await self._whole(plan, output, watch)
         except QanatError as error:
             error.param = plan.field_names.get(error.param or "", error.param)
             raise
 
-    async def _whole(self, plan: Plan[Chunk], output: _Output) -> None:
+    async def _whole(self, plan: Plan[Chunk], output: _Output, watch: Stopwatch) -> None:
         usage = UsageTally(plan.generations)
         chunks: list[Chunk] = []
         async with contextlib.aclosing(
-            reply_events(self._service.engine, plan.generations, plan.make_assembler)
+            reply_events(self._service.engine, plan.generations, plan.make_assembler, watch)
         ) as events:
             async for event in events:
                 usage.add(event)
                 chunks += plan.reply.add(event)
-        await output.whole(plan.reply.whole(chunks, usage.total()))
+        body = plan.reply.whole(chunks, usage.total())
+        await output.whole(msgspec.structs.replace(body, timing=usage.timing(watch)))
 
-    async def _stream(self, plan: Plan[Chunk], output: _Output) -> None:
+    async def _stream(self, plan: Plan[Chunk], output: _Output, watch: Stopwatch) -> None:
         usage = UsageTally(plan.generations)
         async with contextlib.aclosing(
-            reply_events(self._service.engine, plan.generations, plan.make_assembler)
+            reply_events(self._service.engine, plan.generations, plan.make_assembler, watch)
         ) as events:
             async for event in events:
                 usage.add(event)
-                await output.write(plan.reply.add(event))
+                chunks = plan.reply.add(event)
+                if usage.is_complete:
+                    chunks[-1] = msgspec.structs.replace(chunks[-1], timing=usage.timing(watch))
+                await output.write(chunks)
         await output.end(plan.reply.end_chunks(usage.total()))
 
 
@@ -213,6 +218,7 @@ class UsageTally:
     def __init__(self, generations: Sequence[Generation]) -> None:
         self._num_prompt_tokens = sum(len(generation.prompt_token_ids) for generation in generations)
         self._first_indices = {generation.first_index for generation in generations}
+        self._num_open = sum(generation.sampling.n for generation in generations)
         self._num_cached_tokens = 0
         self._num_output_tokens = 0
         self._num_reasoning_tokens = 0
@@ -221,10 +227,20 @@ class UsageTally:
         """Counts a choice that ended; other events change nothing."""
         if not isinstance(event, Finish):
             return
+        self._num_open -= 1
         self._num_output_tokens += event.num_output_tokens
         self._num_reasoning_tokens += event.num_reasoning_tokens
         if event.index in self._first_indices:
             self._num_cached_tokens += event.num_cached_tokens
+
+    @property
+    def is_complete(self) -> bool:
+        """True once every choice has ended."""
+        return self._num_open == 0
+
+    def timing(self, watch: Stopwatch) -> Timing:
+        """The times so far."""
+        return watch.read(self._num_cached_tokens)
 
     def total(self) -> Usage:
         """The counts so far."""

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
+from qanat.core.errors import DeadlineError, QanatError
 from qanat.core.events import GenerationEvent
 from qanat.core.request import FinishReason
 from qanat.core.sampling_params import SamplingParams
@@ -15,6 +16,7 @@ from qanat.engine.async_engine import AsyncEngine
 from qanat.server.assembler import Assembler
 from qanat.server.errors import error_of
 from qanat.server.events import Finish, ReplyEvent
+from qanat.server.timing import Stopwatch
 
 AssemblerFactory = Callable[[int], Assembler]
 """Makes the assembler of the choice with this index."""
@@ -31,6 +33,7 @@ class Generation:
         first_index: index of its first choice in the answer.
         priority: lower runs first under the priority policy.
         cache_salt: keeps cached prefixes of different owners apart.
+        timeout_s: seconds until it must be done, from when the engine gets it.
     """
 
     request_id: str
@@ -39,10 +42,14 @@ class Generation:
     first_index: int = 0
     priority: int = 0
     cache_salt: str = ""
+    timeout_s: float | None = None
 
 
 async def reply_events(
-    engine: AsyncEngine, generations: Sequence[Generation], make_assembler: AssemblerFactory
+    engine: AsyncEngine,
+    generations: Sequence[Generation],
+    make_assembler: AssemblerFactory,
+    watch: Stopwatch,
 ) -> AsyncGenerator[ReplyEvent, None]:
     """Events of all choices of all generations; each choice ends with one `Finish`.
 
@@ -52,19 +59,19 @@ async def reply_events(
         QanatError: the engine refused or lost one of them; the others are aborted.
     """
     if len(generations) == 1:
-        async with contextlib.aclosing(_events_of(engine, generations[0], make_assembler)) as events:
+        async with contextlib.aclosing(_events_of(engine, generations[0], make_assembler, watch)) as events:
             async for event in events:
                 yield event
         return
     async with contextlib.aclosing(
-        _merged([_events_of(engine, generation, make_assembler) for generation in generations])
+        _merged([_events_of(engine, generation, make_assembler, watch) for generation in generations])
     ) as events:
         async for event in events:
             yield event
 
 
 async def _events_of(
-    engine: AsyncEngine, generation: Generation, make_assembler: AssemblerFactory
+    engine: AsyncEngine, generation: Generation, make_assembler: AssemblerFactory, watch: Stopwatch
 ) -> AsyncGenerator[ReplyEvent, None]:
     """Events of one prompt's choices."""
     num_choices = generation.sampling.n
@@ -75,11 +82,13 @@ async def _events_of(
         request_id=generation.request_id,
         priority=generation.priority,
         cache_salt=generation.cache_salt,
+        timeout_s=generation.timeout_s,
     )
     async with contextlib.aclosing(cast(AsyncGenerator[GenerationEvent, None], source)) as events:
         async for event in events:
             if event.finish_reason is FinishReason.ERROR:
-                raise error_of(event.error_code, event.error_message)
+                raise _error_of(event)
+            watch.add(event)
             assembler = assemblers.get(event.index)
             if assembler is None:  # the choice ended at a stop string; this is what was on its way
                 continue
@@ -92,6 +101,13 @@ async def _events_of(
                 yield reply
             if not assemblers:
                 return
+
+
+def _error_of(event: GenerationEvent) -> QanatError:
+    error = error_of(event.error_code, event.error_message)
+    if isinstance(error, DeadlineError):
+        error.param = "timeout"
+    return error
 
 
 async def _merged(sources: Sequence[AsyncIterator[ReplyEvent]]) -> AsyncGenerator[ReplyEvent, None]:

@@ -54,6 +54,7 @@ class GenerationRequest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknow
         model: one of the served names; the first where it is absent.
         stream: answer with server-sent events.
         priority: lower runs first, under --scheduling-policy priority only.
+        timeout: seconds until the answer must be complete, waiting included; past them the request ends with an error.
         cache_salt: keeps this request's cached prefixes apart from those of others.
         request_id: part of the answer's id.
         return_tokens_as_token_ids: tokens in logprobs read "token_id:N" in place of their text.
@@ -84,6 +85,7 @@ class GenerationRequest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknow
     skip_special_tokens: bool | None = None
     spaces_between_special_tokens: bool | None = None
     priority: int = 0
+    timeout: float | None = None
     cache_salt: str = ""
     request_id: str = ""
     return_tokens_as_token_ids: bool = False
@@ -99,6 +101,10 @@ class GenerationRequest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknow
         Raises:
             InvalidRequestError: naming the field.
         """
+        if self.timeout is not None and not self.timeout > 0:
+            raise InvalidRequestError(
+                f"timeout must be above 0 seconds, got {self.timeout}.", param="timeout"
+            )
         if self.stream_options is not None and not self.stream:
             raise InvalidRequestError(
                 "stream_options is only allowed with stream true.", param="stream_options"

@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from qanat.server.timing import Timing
+
 
 class PromptTokensDetails(msgspec.Struct, frozen=True):
     """Of the prompt tokens, those that the prefix cache supplied."""
@@ -94,6 +96,7 @@ class ChatCompletion(msgspec.Struct, frozen=True):
     choices: list[ChatChoice]
     usage: Usage
     prompt_logprobs: PromptLogprobs | None = None
+    timing: Timing | msgspec.UnsetType = msgspec.UNSET
     object: Literal["chat.completion"] = "chat.completion"
 
 
@@ -124,6 +127,7 @@ class ChatChunk(msgspec.Struct, frozen=True):
     model: str
     choices: list[ChatChunkChoice]
     usage: Usage | None | msgspec.UnsetType = msgspec.UNSET
+    timing: Timing | msgspec.UnsetType = msgspec.UNSET
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
 
 
@@ -155,4 +159,5 @@ class Completion(msgspec.Struct, frozen=True):
     model: str
     choices: list[CompletionChoice]
     usage: Usage | None | msgspec.UnsetType = msgspec.UNSET
+    timing: Timing | msgspec.UnsetType = msgspec.UNSET
     object: Literal["text_completion"] = "text_completion"
