@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from qanat.config.command_line import Grammar, read_command_line
-from qanat.config.engine_config import EngineConfig
+from qanat.config.engine_config import OPTIONS, EngineConfig
 from qanat.config.env import FILE_VARIABLE, Environment, read_environment
 from qanat.config.options import Option, option, options_of
-from qanat.config.values import Kind
+from qanat.config.values import Kind, read_text
 from qanat.config.wishes import (
     Setting,
     build,
@@ -107,15 +107,29 @@ def read_invocation(
     Raises:
         ConfigError: anything wrong in any of them, with the place.
     """
-    environment = environment or read_environment()
+    own_variables = _own_variables(command)
+    environment = environment or read_environment(own_variables=own_variables)
     grammar = Grammar.of(command.options)
     line = read_command_line(arguments, grammar)
     flags, notes = settings_of_flags(line.written, grammar.kinds)
     own_names = {one.flag[2:]: one for group in (command.own, FileOptions) for one in options_of(group)}
-    own = {setting.name: setting for setting in flags if setting.name in own_names}
+    own, own_notes = merge(
+        [
+            [setting for setting in flags if setting.name in own_names],
+            [
+                Setting(one.flag[2:], read_text(one.kind, [environment.flags[name]], name), name)
+                for name, one in own_variables.items()
+                if name in environment.flags
+            ],
+        ]
+    )
     for name, setting in own.items():
         own_names[name].check(setting.value, setting.origin)
-    variables = {name: text for name, text in environment.flags.items() if name != FILE_VARIABLE}
+    engine_variables = {
+        name: text
+        for name, text in environment.flags.items()
+        if name != FILE_VARIABLE and name not in own_variables
+    }
     file = own.pop("config", Setting("config", environment.flags.get(FILE_VARIABLE), FILE_VARIABLE))
     on_line = [setting for setting in flags if setting.name not in own_names]
     if command.word == MODEL_WORD:
@@ -123,16 +137,21 @@ def read_invocation(
     settings, more_notes = merge(
         [
             on_line,
-            settings_of_variables(variables),
+            settings_of_variables(engine_variables),
             settings_of_mapping(read_yaml(str(file.value)), str(file.value)) if file.value else [],
         ]
     )
     return Invocation(
-        wishes=build(settings, (*line.notes, *notes, *more_notes)),
+        wishes=build(settings, (*line.notes, *notes, *own_notes, *more_notes)),
         own=command.own(**{name.replace("-", "_"): setting.value for name, setting in own.items()}),
         words=line.words,
         environment=environment,
     )
+
+
+def _own_variables(command: Command) -> dict[str, Option]:
+    """The command's own flags by variable; a name that the engine has too stays the engine's."""
+    return {one.variable: one for one in options_of(command.own) if one.name not in OPTIONS}
 
 
 def _model_of_word(words: Sequence[str], flags: Sequence[Setting]) -> list[Setting]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from qanat.config.engine_config import OPTIONS
@@ -74,11 +74,18 @@ class Environment:
         return self.honoured.get(name, "").lower() in ("1", "true", "yes", "on")
 
 
-def read_environment(variables: Mapping[str, str] | None = None) -> Environment:
-    """Sorts the variables; those of this process unless others are given."""
+def read_environment(
+    variables: Mapping[str, str] | None = None, own_variables: Collection[str] = ()
+) -> Environment:
+    """Sorts the variables.
+
+    Args:
+        variables: text by name; those of this process unless given.
+        own_variables: `QANAT_<FLAG>` of flags that only the present command has.
+    """
     variables = os.environ if variables is None else variables
     table = known_variables()
-    flag_names = flag_variables()
+    flag_names = flag_variables().union(own_variables)
     flags, honoured, decisions, links = {}, {}, [], []
     for name, text in sorted(variables.items()):
         if _SERVICE_LINK.fullmatch(name) and (name not in flag_names or _LINK_VALUE.match(text)):
@@ -95,7 +102,7 @@ def read_environment(variables: Mapping[str, str] | None = None) -> Environment:
             decisions.append(Decision(name, HIDDEN if name in table.secret else text, outcome, why))
         elif name.startswith((VARIABLE_PREFIX, "VLLM_")):
             known = flag_names if name.startswith(VARIABLE_PREFIX) else [*table.said, *table.honoured]
-            why = f"no such variable is known{did_you_mean(name, known)}"
+            why = f"no such variable is known here{did_you_mean(name, known)}"
             decisions.append(Decision(name, text, "ignored", why))
     if links:
         why = (
