@@ -32,7 +32,7 @@ def parse_options() -> argparse.Namespace:
     )
     parser.add_argument("--run", type=Path, required=True, help="folder of the checkpoint and the log")
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint in --run")
-    parser.add_argument("--steps", type=int, default=20_000)
+    parser.add_argument("--steps", type=int, default=21_600)
     parser.add_argument("--tokens", type=int, default=1024, help="tokens a step, padding included")
     parser.add_argument("--layers", type=int, default=Shape.num_layers)
     parser.add_argument("--learning-rate", type=float, default=2.5e-3)
