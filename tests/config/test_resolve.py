@@ -262,3 +262,14 @@ def test_notes_of_the_wishes_come_first() -> None:
     note = Decision("--max-model", None, "--max-model-len", "an abbreviation")
     config, decisions = resolve(EngineConfig(notes=(note,)), MODEL, TWO_CORES, NO_VARIABLES, model_path="/m")
     assert decisions[0] == note
+
+
+@pytest.mark.parametrize("text", ["-3", "-1"])
+def test_a_negative_number_of_reserved_cores_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="VLLM_CPU_NUM_OF_RESERVED_CPU: .* the least is 0"):
+        settle({"VLLM_CPU_NUM_OF_RESERVED_CPU": text})
+
+
+@pytest.mark.parametrize(("text", "num_threads"), [("0", 2), ("1", 1), ("2", 1), ("99", 1)])
+def test_reserved_cores_leave_at_least_one(text: str, num_threads: int) -> None:
+    assert settle({"VLLM_CPU_NUM_OF_RESERVED_CPU": text})[0].num_threads == num_threads

@@ -12,7 +12,7 @@ from qanat.config.resolved import ResolvedConfig
 from qanat.config.unbuilt import check_refused, decide_unbuilt
 from qanat.config.values import Kind, read_text
 from qanat.core.decision import Decision
-from qanat.core.errors import CheckpointError
+from qanat.core.errors import CheckpointError, ConfigError
 
 DEFAULT_INIT_TIMEOUT_S = 600.0
 DEFAULT_STEP_TIMEOUT_S = 120.0
@@ -100,12 +100,14 @@ def _num_threads(
             why = f"this process may use {cores} cores; more threads would wait for each other"
             said.append(Decision("--num-threads", wanted, cores, why))
         return min(wanted, cores)
-    reserved = environment.honoured.get("VLLM_CPU_NUM_OF_RESERVED_CPU", "0")
-    kept = read_text(Kind.COUNT, [reserved], "VLLM_CPU_NUM_OF_RESERVED_CPU")
+    variable = "VLLM_CPU_NUM_OF_RESERVED_CPU"
+    kept = read_text(Kind.COUNT, [environment.honoured.get(variable, "0")], variable)
     assert isinstance(kept, int)
+    if kept < 0:
+        raise ConfigError(f"{variable}: {kept} is too small; the least is 0.", param=variable)
     got = max(1, cores - kept)
     why = "the cores that this process may use"
     if kept > 0:
-        why = f"VLLM_CPU_NUM_OF_RESERVED_CPU keeps {kept} of {cores} cores free"
+        why = f"{variable} keeps {kept} of {cores} cores free"
     said.append(Decision("--num-threads", None, got, why))
     return got
