@@ -207,13 +207,10 @@ def test_reasoning_can_be_left_out(server: AppServer) -> None:
     assert (answer.text, answer.reasoning) == ("42", "")
 
 
-def test_tool_definitions_are_in_the_prompt_and_calls_arrive_as_text(server: AppServer) -> None:
-    call = "<tool_call>\n<function=f>\n</function>\n</tool_call>"
-    server.say([CLOSE, call])
+def test_tool_definitions_are_in_the_prompt(server: AppServer) -> None:
+    server.say([CLOSE, "ok"])
     tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
     body = ask(server, tools=tools, tool_choice="auto")
-    assert body["choices"][0]["message"]["content"] == call
-    assert body["choices"][0]["finish_reason"] == "stop"
     without = ask(server, tools=tools, tool_choice="none")
     assert without["usage"]["prompt_tokens"] == ask(server)["usage"]["prompt_tokens"]
     assert body["usage"]["prompt_tokens"] > without["usage"]["prompt_tokens"] + 50

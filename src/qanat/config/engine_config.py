@@ -296,6 +296,19 @@ class ServerOptions:
     reasoning_parser: str | None = option(
         Kind.TEXT, None, "How thinking is told from the answer; none switches it off. Default: by the model."
     )
+    tool_call_parser: str | None = option(
+        Kind.TEXT,
+        None,
+        "How the model writes tool calls: hermes is JSON (Qwen3), qwen3_coder, also named qwen3_xml, is XML (Qwen3.5 "
+        "and later, Qwen3-Coder); none leaves calls in the text. Default: by the model.",
+        choices=("hermes", "qwen3_coder", "qwen3_xml", "none"),
+    )
+    enable_auto_tool_choice: bool = option(
+        Kind.SWITCH,
+        True,
+        "Tell tool calls from the text where a request offers tools; on without this flag, which vLLM's command lines "
+        "bring.",
+    )
     uvicorn_log_level: str = option(
         Kind.TEXT,
         "info",

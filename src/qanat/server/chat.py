@@ -10,13 +10,14 @@ from qanat.core.sampling_params import SamplingParams
 from qanat.server.assembler import Assembler, ChatAssembler
 from qanat.server.decoding import decode_request
 from qanat.server.endpoint import Plan, now_s
-from qanat.server.events import Finish, PromptScores, ReasoningDelta, ReplyEvent, TextDelta
+from qanat.server.events import Finish, PromptScores, ReasoningDelta, ReplyEvent, TextDelta, ToolCallDelta
 from qanat.server.fields import CHAT_REFUSALS
 from qanat.server.generation import Generation
 from qanat.server.logprobs import chat_tokens, vllm_prompt_logprobs
 from qanat.server.messages import check_tools, normalise_messages
 from qanat.server.requests import ChatRequest
 from qanat.server.responses import (
+    CalledFunction,
     ChatChoice,
     ChatChunk,
     ChatChunkChoice,
@@ -24,13 +25,22 @@ from qanat.server.responses import (
     ChatDelta,
     ChatLogprobs,
     ChatMessage,
+    FunctionDelta,
     PromptLogprobs,
+    ToolCall,
+    ToolCallChunk,
     Usage,
 )
 from qanat.server.service import Service, internal_id, usable_id
+from qanat.server.tools.calls import CallReader
+from qanat.server.tools.parser import parser_factory
 
 FIELD_NAMES = {"prompt": "messages", "logprobs": "top_logprobs"}
 """How a chat request spells what the engine calls otherwise."""
+
+
+TOOL_CALLS = "tool_calls"
+"""The finish_reason of a turn that ends with calls."""
 
 
 class ChatPlanner:
@@ -58,9 +68,14 @@ class ChatPlanner:
             timeout_s=request.timeout,
         )
 
+        max_calls = None if request.parallel_tool_calls else 1
+
         def make_assembler(index: int) -> Assembler:
+            calls = None
+            if tools and service.call_format is not None:
+                calls = CallReader(index, parser_factory(service.call_format, tools), max_calls)
             return ChatAssembler(
-                index, service.engine.tokenizer, sampling, service.tags, prompt.is_reasoning_open
+                index, service.engine.tokenizer, sampling, service.tags, prompt.is_reasoning_open, calls
             )
 
         reply = ChatReply(request, reply_id, service.model_name)
@@ -115,11 +130,14 @@ class ChatReply:
             self._id, self._created, self._model_name, choices, usage, self._prompt_logprobs
         )
 
-    def _news(self, event: TextDelta | ReasoningDelta | Finish) -> ChatChunkChoice:
+    def _news(self, event: TextDelta | ReasoningDelta | ToolCallDelta | Finish) -> ChatChunkChoice:
         if isinstance(event, Finish):
+            reason = TOOL_CALLS if event.is_tool_calls else event.reason.value
             return ChatChunkChoice(
-                event.index, ChatDelta(), finish_reason=event.reason.value, stop_reason=event.stop_reason
+                event.index, ChatDelta(), finish_reason=reason, stop_reason=event.stop_reason
             )
+        if isinstance(event, ToolCallDelta):
+            return ChatChunkChoice(event.index, ChatDelta(tool_calls=[_call_chunk(event)]))
         tokens = chat_tokens(event.tokens, has_ids=self._request.return_tokens_as_token_ids)
         if isinstance(event, ReasoningDelta):
             delta = ChatDelta(reasoning=event.text, reasoning_content=event.text)
@@ -149,5 +167,33 @@ class ChatReply:
                 [token for item in scored for token in item.content],
                 [token for item in scored for token in item.reasoning],
             )
-        message = ChatMessage(text or (None if reasoning else ""), reasoning, reasoning)
+        calls = _whole_calls([call for item in news for call in item.delta.tool_calls])
+        message = ChatMessage(
+            text or (None if reasoning or calls else ""),
+            reasoning,
+            reasoning,
+            tool_calls=calls or msgspec.UNSET,
+        )
         return ChatChoice(index, message, logprobs, news[-1].finish_reason or "", news[-1].stop_reason)
+
+
+def _call_chunk(event: ToolCallDelta) -> ToolCallChunk:
+    if not event.call_id:
+        return ToolCallChunk(event.position, FunctionDelta(event.arguments))
+    return ToolCallChunk(
+        event.position, FunctionDelta(event.arguments, event.name), event.call_id, type="function"
+    )
+
+
+def _whole_calls(chunks: Sequence[ToolCallChunk]) -> list[ToolCall]:
+    """The calls of a choice out of all its chunks, as a client puts them together."""
+    by_index: dict[int, list[ToolCallChunk]] = {}
+    for chunk in chunks:
+        by_index.setdefault(chunk.index, []).append(chunk)
+    return [
+        ToolCall(
+            str(news[0].id),
+            CalledFunction(str(news[0].function.name), "".join(item.function.arguments for item in news)),
+        )
+        for news in by_index.values()
+    ]

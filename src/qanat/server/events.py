@@ -40,6 +40,24 @@ class ReasoningDelta(msgspec.Struct, frozen=True):
     tokens: list[ScoredToken] = []
 
 
+class ToolCallDelta(msgspec.Struct, frozen=True):
+    """News of one tool call of one choice.
+
+    Attributes:
+        index: choice.
+        position: which call of the choice, from 0.
+        arguments: JSON text that follows what was said before.
+        call_id: in the first event of a call, else empty.
+        name: the function, likewise.
+    """
+
+    index: int
+    position: int
+    arguments: str
+    call_id: str = ""
+    name: str = ""
+
+
 class PromptScores(msgspec.Struct, frozen=True):
     """Log-probabilities of the prompt of one choice, before its first text; None at the first position."""
 
@@ -57,6 +75,7 @@ class Finish(msgspec.Struct, frozen=True):
         num_output_tokens: tokens generated.
         num_reasoning_tokens: of those, tokens of the thinking block, its tags included.
         num_cached_tokens: prompt tokens supplied by the prefix cache.
+        is_tool_calls: the model's turn ended with calls, all of them complete.
     """
 
     index: int
@@ -65,7 +84,8 @@ class Finish(msgspec.Struct, frozen=True):
     num_output_tokens: int
     num_reasoning_tokens: int
     num_cached_tokens: int
+    is_tool_calls: bool = False
 
 
-ReplyEvent = TextDelta | ReasoningDelta | PromptScores | Finish
+ReplyEvent = TextDelta | ReasoningDelta | ToolCallDelta | PromptScores | Finish
 """Everything that can be said about a choice."""

@@ -23,7 +23,6 @@ IGNORED_FIELDS = frozenset(
         "prompt_cache_retention",
         "session_id",
         "verbosity",
-        "parallel_tool_calls",
         "add_special_tokens",
     }
 )

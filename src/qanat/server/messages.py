@@ -112,14 +112,14 @@ def check_tools(
     """The tools to render: None without tools, and with tool_choice "none".
 
     Raises:
-        InvalidRequestError: a tool has the wrong shape, or a call is demanded: until calls are parsed, what the
-            model writes arrives as text, and a promise to call cannot be kept.
+        InvalidRequestError: a tool has the wrong shape, or a call is demanded: without structured output the model
+            cannot be made to call, and the promise could not be kept.
     """
     for i, tool in enumerate(tools or ()):
         _check_tool(tool, f"tools[{i}]")
     if tool_choice not in (None, "auto", "none"):
         raise InvalidRequestError(
-            "tool_choice must be auto or none in this version: calls are not enforced and arrive as text.",
+            "tool_choice must be auto or none in this version: a call cannot be enforced without structured output.",
             param="tool_choice",
         )
     if tool_choice == "auto" and not tools:

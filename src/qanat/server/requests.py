@@ -159,7 +159,8 @@ class ChatRequest(GenerationRequest, kw_only=True, frozen=True, forbid_unknown_f
         logprobs: report the log-probabilities of content tokens.
         top_logprobs: alternatives to list per token; needs logprobs.
         tools: functions that the model may call, rendered by the chat template.
-        tool_choice: "auto" or "none"; "none" leaves the tools out of the prompt.
+        tool_choice: "auto" or "none"; "none" leaves the tools out of the prompt, and calls in the text.
+        parallel_tool_calls: false ends the reply where a second call begins.
         chat_template_kwargs: variables for the template, such as enable_thinking.
         reasoning_effort: "none" switches thinking off; the models know no other degrees.
         include_reasoning: send the reasoning at all.
@@ -171,6 +172,7 @@ class ChatRequest(GenerationRequest, kw_only=True, frozen=True, forbid_unknown_f
     top_logprobs: int | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool = True
     chat_template_kwargs: dict[str, Any] | None = None
     reasoning_effort: str | None = None
     include_reasoning: bool = True

@@ -55,6 +55,37 @@ class ChatLogprobs(msgspec.Struct, frozen=True, omit_defaults=True):
     reasoning: list[TokenLogprob] = []
 
 
+class CalledFunction(msgspec.Struct, frozen=True):
+    """What a tool call calls; the arguments are JSON text."""
+
+    name: str
+    arguments: str
+
+
+class ToolCall(msgspec.Struct, frozen=True):
+    """One call of a whole reply."""
+
+    id: str
+    function: CalledFunction
+    type: Literal["function"] = "function"
+
+
+class FunctionDelta(msgspec.Struct, frozen=True, omit_defaults=True):
+    """News of a call's function: the name once, then pieces of the arguments."""
+
+    arguments: str
+    name: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class ToolCallChunk(msgspec.Struct, frozen=True, omit_defaults=True):
+    """News of one call; id, type and name are in its first chunk only."""
+
+    index: int
+    function: FunctionDelta
+    id: str | msgspec.UnsetType = msgspec.UNSET
+    type: str | msgspec.UnsetType = msgspec.UNSET
+
+
 class ChatMessage(msgspec.Struct, frozen=True):
     """The reply; the reasoning stands under both names that clients use for it."""
 
@@ -63,6 +94,7 @@ class ChatMessage(msgspec.Struct, frozen=True):
     reasoning_content: str | None = None
     role: Literal["assistant"] = "assistant"
     refusal: None = None
+    tool_calls: list[ToolCall] | msgspec.UnsetType = msgspec.UNSET
 
 
 class PromptLogprob(msgspec.Struct, frozen=True):
@@ -107,6 +139,7 @@ class ChatDelta(msgspec.Struct, frozen=True, omit_defaults=True):
     content: str | msgspec.UnsetType = msgspec.UNSET
     reasoning: str = ""
     reasoning_content: str = ""
+    tool_calls: list[ToolCallChunk] = []
 
 
 class ChatChunkChoice(msgspec.Struct, frozen=True):

@@ -16,6 +16,7 @@ from qanat.server.renderer import ChatRenderer, load_template
 from qanat.server.requests import GenerationRequest
 from qanat.server.running import RunningRequests
 from qanat.server.tags import ThinkTags
+from qanat.server.tools.parser import CallFormat, choose_format
 
 _USABLE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
@@ -32,6 +33,7 @@ class Service:
         sampling_defaults: values of sampling fields for requests that do not name them.
         max_body_bytes: larger request bodies are refused.
         running: generations by request id.
+        call_format: how the model writes tool calls; None leaves them in the text.
     """
 
     engine: AsyncEngine
@@ -41,6 +43,7 @@ class Service:
     sampling_defaults: Mapping[str, Any]
     max_body_bytes: int
     running: RunningRequests = field(default_factory=RunningRequests)
+    call_format: CallFormat | None = None
 
     @classmethod
     def build(
@@ -56,7 +59,19 @@ class Service:
         template = load_template(options.chat_template, tokenizer, engine.config.model.model_family)
         renderer = ChatRenderer(template, tokenizer, encoder, options.default_chat_template_kwargs)
         tags = None if options.reasoning_parser == "none" else ThinkTags.of(tokenizer)
-        return cls(engine, encoder, renderer, tags, sampling_defaults, options.max_request_bytes)
+        call_format = None
+        if options.enable_auto_tool_choice:
+            family = engine.config.model.model_family
+            call_format = choose_format(options.tool_call_parser, family, tokenizer.chat_template)
+        return cls(
+            engine,
+            encoder,
+            renderer,
+            tags,
+            sampling_defaults,
+            options.max_request_bytes,
+            call_format=call_format,
+        )
 
     @property
     def model_name(self) -> str:

@@ -1,0 +1,128 @@
+"""Types that a JSON schema gives a parameter, and text made into a JSON value of one of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+STRING: frozenset[str] = frozenset({"string"})
+MAX_SCHEMAS = 1000
+"""Parts of one schema that are looked at; what lies beyond is not."""
+
+_INTEGER = re.compile(r"-?(0|[1-9][0-9]*)")
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_BOOLEANS = {"true": "true", "false": "false"}
+_NULLS = {"null": "null", "none": "null"}
+_UNIONS = ("anyOf", "oneOf", "allOf")
+
+
+def parameter_types(schema: Mapping[str, Any] | None, name: str) -> frozenset[str]:
+    """Names of the JSON types that a parameter may have; string alone if the schema does not say.
+
+    Args:
+        schema: of all parameters of the tool; references lead into it.
+        name: the parameter.
+    """
+    if not isinstance(schema, Mapping):
+        return STRING
+    types: set[str] = set()
+    for part in _parts(schema, schema):
+        properties = part.get("properties")
+        own = properties.get(name) if isinstance(properties, Mapping) else None
+        declared = own if isinstance(own, Mapping) else part.get("additionalProperties")
+        if isinstance(declared, Mapping):
+            for alternative in _parts(declared, schema):
+                types |= _named_types(alternative)
+    return frozenset(types) or STRING
+
+
+def _parts(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The schema and all that it is composed of, each once, references followed."""
+    waiting: list[Any] = [schema]
+    seen: set[int] = set()
+    while waiting and len(seen) < MAX_SCHEMAS:
+        part = waiting.pop()
+        if not isinstance(part, Mapping) or id(part) in seen:
+            continue
+        seen.add(id(part))
+        yield part
+        for key in _UNIONS:
+            if isinstance(part.get(key), list):
+                waiting += part[key]
+        if isinstance(part.get("$ref"), str):
+            waiting.append(_resolved(part["$ref"], root))
+
+
+def _resolved(reference: str, root: Any) -> Any:
+    """The part of the schema that a reference such as "#/$defs/Name" points to; None if there is none."""
+    if not reference.startswith("#"):
+        return None
+    found = root
+    for step in reference.removeprefix("#").split("/")[1:]:
+        step = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, Mapping):
+            found = found.get(step)
+        elif isinstance(found, list) and step.isdecimal() and int(step) < len(found):
+            found = found[int(step)]
+        else:
+            return None
+    return found
+
+
+def _named_types(schema: Mapping[str, Any]) -> set[str]:
+    """Types that this part itself names, or lets one know by its keywords."""
+    declared = schema.get("type")
+    types = {declared} if isinstance(declared, str) else set()
+    if isinstance(declared, list):
+        types = {name for name in declared if isinstance(name, str)}
+    if schema.get("nullable") is True:
+        types.add("null")
+    if declared is None:
+        values = list(schema["enum"]) if isinstance(schema.get("enum"), list) else []
+        values += [schema["const"]] if "const" in schema else []
+        types |= {_type_of(value) for value in values}
+        types |= {"object"} if "properties" in schema else set()
+        types |= {"array"} if "items" in schema else set()
+    return types
+
+
+def _type_of(value: object) -> str:
+    if value is None:
+        return "null"
+    names = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array"}
+    return names.get(type(value), "object")
+
+
+def json_of(text: str, types: frozenset[str]) -> str:
+    """JSON for a value that a model wrote as bare text.
+
+    Of several types the narrower one goes first and string last, so null is not a text where it may be null. What
+    fits none of them is a string. Numbers, objects and lists keep the model's spelling; Python's spellings of
+    booleans and null are understood, as templates show them to models.
+
+    Args:
+        text: the value without the newlines around it.
+        types: of the schema.
+    """
+    bare = text.strip()
+    if "null" in types and bare.lower() in _NULLS:
+        return _NULLS[bare.lower()]
+    if "boolean" in types and bare.lower() in _BOOLEANS:
+        return _BOOLEANS[bare.lower()]
+    is_integer = "integer" in types and _INTEGER.fullmatch(bare)
+    is_number = "number" in types and _NUMBER.fullmatch(bare)
+    if is_integer or is_number:
+        return bare
+    kinds = {"object": dict, "array": list}
+    wanted = tuple(kinds[name] for name in kinds if name in types)
+    if wanted and bare[:1] in ("{", "["):
+        try:
+            value = msgspec.json.decode(bare)
+        except (msgspec.DecodeError, RecursionError, ValueError):
+            value = None
+        if isinstance(value, wanted):
+            return bare
+    return msgspec.json.encode(text).decode()
