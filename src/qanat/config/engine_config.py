@@ -322,6 +322,12 @@ class ServerOptions:
         "Least severe message of Qanat that is logged. Default: info.",
         choices=("critical", "error", "warning", "info", "debug"),
     )
+    log_format: str = option(
+        Kind.TEXT,
+        "text",
+        "How the server writes its log: text, or json with one object per line. The engine's own process writes text.",
+        choices=("text", "json"),
+    )
 
 
 GROUPS: tuple[type, ...] = (

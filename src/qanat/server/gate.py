@@ -13,6 +13,7 @@ from qanat.core.errors import AuthenticationError, ConfigError, QanatError
 from qanat.server.endpoint import REQUEST_ID_KEY
 from qanat.server.errors import ForbiddenError
 from qanat.server.http import header, send_error
+from qanat.server.logs import request_id_of_task
 from qanat.server.service import usable_id
 
 OPEN_PATHS = frozenset({"/health", "/ping", "/ready", "/version", "/metrics"})
@@ -42,6 +43,7 @@ class Gate:
             return
         request_id = usable_id(header(scope, b"x-request-id"))
         scope[REQUEST_ID_KEY] = request_id
+        request_id_of_task.set(request_id)
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":

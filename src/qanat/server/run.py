@@ -24,6 +24,7 @@ from qanat.server.errors import UnavailableError
 from qanat.server.gate import check_keys
 from qanat.server.http import send_error
 from qanat.server.listening import bind_tcp, bind_unix, url_of
+from qanat.server.logs import set_up_logs
 from qanat.server.sampling_defaults import read_sampling_defaults
 from qanat.server.tls import Tls
 
@@ -53,6 +54,7 @@ def serve(prepared: Prepared) -> int:
         QanatError: the server cannot start; the message says what to change.
     """
     options = prepared.wishes
+    set_up_logs(options)
     check_keys(options)
     check_cors(options)
     tls = Tls.of(options)
@@ -75,6 +77,7 @@ async def _serve(prepared: Prepared, sock: socket.socket, address: str, tls: Tls
             http="httptools",
             ws="none",
             lifespan="off",
+            log_config=None,  # its loggers write as all others do; see qanat.server.logs
             log_level=options.uvicorn_log_level,
             access_log=not options.disable_uvicorn_access_log,
             server_header=False,
@@ -176,5 +179,9 @@ def _say_ready(engine: AsyncEngine, address: str, options: EngineConfig) -> None
     where = f"--unix-socket {address} http://localhost" if options.uds else address
     body = f'{{"model": "{name}", "prompt": "The future of AI is", "max_tokens": 50, "temperature": 0}}'
     ask = f"curl {where}/v1/completions -H 'Content-Type: application/json'{key} -d '{body}'"
-    sys.stdout.write(f"Qanat serves {name} at {address}. Ask it: {ask}\n")
-    sys.stdout.flush()
+    text = f"Qanat serves {name} at {address}. Ask it: {ask}"
+    if options.log_format == "json":
+        log.info("%s", text)
+    else:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
