@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,3 +81,14 @@ def test_defaults_are_those_of_the_checkpoint(demo_model: Path) -> None:
         assert any(decision.field == "top_k" for decision in model.decisions)
         first, second = (model.generate("Hello")[0].outputs[0].token_ids for _ in range(2))
         assert first == second
+
+
+@pytest.mark.parametrize(
+    "option", [{"chat_template": "{{ broken"}, {"override_generation_config": {"temprature": 1}}]
+)
+def test_wrong_defaults_are_refused_before_anything_is_loaded(
+    demo_model: Path, tmp_path: Path, option: dict[str, Any]
+) -> None:
+    shutil.copy(demo_model / "config.json", tmp_path)  # there are no weights to be missed
+    with pytest.raises(ConfigError):
+        LLM(str(tmp_path), **OPTIONS, **option)

@@ -16,7 +16,7 @@ from qanat.engine.sync_engine import SyncEngine
 from qanat.entrypoints.results import Completion, Generation
 from qanat.server.encoding import PromptEncoder
 from qanat.server.messages import Message, check_tools, normalise_messages
-from qanat.server.renderer import ChatRenderer, load_template
+from qanat.server.renderer import ChatRenderer, check_chat_options, load_template
 from qanat.server.sampling_defaults import read_sampling_defaults
 
 Prompt = str | Sequence[int]
@@ -43,20 +43,21 @@ class LLM:
 
     def __init__(self, model: str | None = None, **options: Any) -> None:
         prepared = prepare(from_keywords({"model": model, **options}))
-        self._engine = SyncEngine(prepared.config, prepared.decisions)
+        wishes = prepared.wishes
+        check_chat_options(wishes.chat_template, wishes.default_chat_template_kwargs)
+        defaults, decisions = read_sampling_defaults(
+            wishes.generation_config, wishes.override_generation_config, prepared.config.model_path
+        )
+        self._default_sampling_params = SamplingParams(**defaults)
+        self._engine = SyncEngine(prepared.config, [*prepared.decisions, *decisions])
+        self.decisions = self._engine.decisions
         self.config = self._engine.config
         self.memory_plan = self._engine.memory_plan
         self._encoder = PromptEncoder(self._engine.tokenizer, self.config.scheduler.max_model_len)
-        wishes = prepared.wishes
         template = load_template(wishes.chat_template, self._engine.tokenizer, self.config.model.model_family)
         self._renderer = ChatRenderer(
             template, self._engine.tokenizer, self._encoder, wishes.default_chat_template_kwargs
         )
-        defaults, decisions = read_sampling_defaults(
-            wishes.generation_config, wishes.override_generation_config, self.config.model_path
-        )
-        self._default_sampling_params = SamplingParams(**defaults)
-        self.decisions = [*self._engine.decisions, *decisions]
 
     def get_default_sampling_params(self) -> SamplingParams:
         """What holds where no sampling_params are given: the recommendation of the checkpoint's authors."""
