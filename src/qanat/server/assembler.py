@@ -144,6 +144,7 @@ class ChatAssembler:
             unit = waiting.popleft()
             if self._calls is not None and self._calls.is_reading:
                 waiting.extendleft(reversed(self._take_in_call(self._calls, unit, news)))
+                self._num_tokens = unit.number if self._is_over else self._num_tokens
                 continue
             match = self._take_outside(unit, news)
             if match is not None:
@@ -181,7 +182,7 @@ class ChatAssembler:
             return None
         self._may_open = self._may_open and not unit.raw.strip()
         if self._is_reasoning:
-            self._num_reasoning_tokens += 1
+            self._num_reasoning_tokens += unit.is_counted
             self._score_reasoning(unit.position, unit.raw, news)
             news.reasoning += self._reasoning.push(unit.text)
             return None
@@ -227,18 +228,18 @@ class ChatAssembler:
         if self._calls is None or self._tag_reader is None:
             return None
         match = self._take(self._tag_reader.finish(), news)
+        if self._calls.is_open:
+            self._detokenizer.finish()  # half a character of an argument
         while match is None and self._calls.is_reading and not self._is_over:
             match = self._take(self._calls.give_up(), news)
         return match
 
     def _flush(self, news: News) -> StopMatch | None:
         """At the end: an unfinished character, and whatever was held back. Returns a stop string found in it."""
-        tail = self._detokenizer.finish()
-        if self._calls is not None and self._calls.is_open:
-            tail = ""  # half a character of an argument
         match = self._resolve_calls(news)
         if match is not None:
             return match
+        tail = self._detokenizer.finish()
         if self._is_reasoning:
             news.reasoning += self._reasoning.push(tail)
         elif self._answer.push(tail, b"", None, news, is_checked=True) is not None:

@@ -14,6 +14,8 @@ from qanat.core.request import FinishReason
 from qanat.server.events import ToolCallDelta
 from qanat.server.tools.parser import CallFormat
 from tests.server.tools.replies import (
+    TEXT_TAG_TOKENIZER,
+    TOKENIZER,
     Reply,
     assembler,
     byte_ids,
@@ -24,6 +26,7 @@ from tests.server.tools.replies import (
     tool,
     xml_text,
 )
+from tests.support.scripted_engine import Piece, ScriptedTokenizer
 
 HERMES, XML = CallFormat.HERMES, CallFormat.XML
 FORMATS = (HERMES, XML)
@@ -99,12 +102,13 @@ def test_calls_are_the_same_under_every_cut(
         assert_every_token_counts(reply)
 
 
-def assert_every_token_counts(reply: Reply) -> None:
+def assert_every_token_counts(reply: Reply, *, is_cut: bool = False) -> None:
     """One entry for each token, and their bytes are the text."""
     assert reply.finish is not None
     assert len(reply.tokens) + len(reply.reasoning_tokens) == reply.finish.num_output_tokens
     assert len(reply.reasoning_tokens) == reply.finish.num_reasoning_tokens
-    assert b"".join(token.text_bytes for token in reply.tokens).decode(errors="replace") == reply.text
+    if not is_cut:
+        assert b"".join(token.text_bytes for token in reply.tokens).decode(errors="replace") == reply.text
 
 
 @pytest.mark.parametrize("call_format", FORMATS)
@@ -252,3 +256,106 @@ def test_api_044_text_values_stream_as_they_come() -> None:
         if 0 < num_value_chars < len(value):
             assert len(json.loads(sent + '"}')["s"]) >= num_value_chars - 8
     assert json.loads(sent) == {"s": value}
+
+
+FRAGMENTS = [
+    *(
+        "<tool_call>",
+        "</tool_call>",
+        "<think>",
+        "</think>",
+        "<tool",
+        "_call>",
+        "</tool",
+        "\n",
+        " ",
+        "\n\n",
+        "a",
+        "STOP",
+    ),
+    *(
+        '{"name": "f"',
+        '{"name": ',
+        '"f"',
+        ', "arguments": {',
+        '"s": ',
+        '"x',
+        '"',
+        "}",
+        "}}",
+        "\\",
+        "[1, ",
+        "]",
+        "null",
+    ),
+    *(
+        "<function=f>",
+        "<function=",
+        "f>",
+        "</function>",
+        "<parameter=s>",
+        "<parameter=i>",
+        "</parameter>",
+        "7",
+        "</par",
+    ),
+    *(b"\xf0\x9f", b"\x98\x8a"),
+]
+fragment_lists = st.lists(st.sampled_from(FRAGMENTS), max_size=25)
+
+
+@pytest.mark.parametrize("call_format", FORMATS)
+@pytest.mark.parametrize("tokenizer", [TOKENIZER, TEXT_TAG_TOKENIZER], ids=["ids", "text"])
+@settings(max_examples=100)
+@given(
+    pieces=fragment_lists,
+    has_head=st.booleans(),
+    step=st.integers(2, 9),
+    is_open=st.booleans(),
+    stop=st.sampled_from([[], ["STOP"], ["\n\n"], ["a}"]]),
+    max_calls=st.sampled_from([None, 1]),
+    is_stopped=st.booleans(),
+    min_tokens=st.integers(0, 5),
+)
+def test_nonsense_is_read_alike_under_every_cut_and_nothing_is_lost(
+    call_format: CallFormat,
+    tokenizer: ScriptedTokenizer,
+    pieces: list[Piece],
+    has_head: bool,
+    step: int,
+    is_open: bool,
+    stop: list[str],
+    max_calls: int | None,
+    is_stopped: bool,
+    min_tokens: int,
+) -> None:
+    head: list[Piece] = ["<tool_call>", "\n", '{"name": "f"', ', "arguments": {']
+    if call_format is XML:
+        head = ["<tool_call>", "\n", "<function=f>", "<parameter=s>"]
+    ids = [tokenizer.piece_id(piece) for piece in ([*head, *pieces] if has_head else pieces)]
+    reason = FinishReason.STOP if is_stopped else FinishReason.LENGTH
+    replies = []
+    for size in (1, step, 1000):
+        reader = assembler(
+            call_format,
+            TOOLS,
+            tokenizer=tokenizer,
+            is_open=is_open,
+            max_calls=max_calls,
+            stop=stop,
+            min_tokens=min_tokens,
+        )
+        replies.append(folded(events_of(reader, ids, step=size, reason=reason, tokenizer=tokenizer)))
+    assert replies[1] == replies[0] and replies[2] == replies[0]
+    reply = replies[0]
+    if tokenizer is TOKENIZER:
+        assert_every_token_counts(reply, is_cut=bool(stop))
+    whole = iter(tokenizer.decode(ids, skip_special_tokens=True))
+    shown = "".join((reply.reasoning + reply.text).split())
+    assert all(character in whole for character in shown), "text that the model did not write"
+    if not reply.calls and not stop:
+        hidden = "".join(tokenizer.decode(ids, skip_special_tokens=True).split())
+        for tag in ("", "<think>", "</think>", "<think></think>"):
+            if len(hidden) == len(shown) + len(tag):
+                return
+        raise AssertionError("text was lost")

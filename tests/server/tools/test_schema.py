@@ -61,6 +61,15 @@ def test_types_of_parameters(name: str, types: set[str]) -> None:
     assert parameter_types(SCHEMA, name) == types
 
 
+def test_a_schema_that_refers_to_itself_from_everywhere_is_read() -> None:
+    everywhere = [{"$ref": f"#/$defs/D{i}"} for i in range(1000)]
+    definitions = {
+        f"D{i}": {"anyOf": everywhere, "properties": {"a": {"anyOf": everywhere}}} for i in range(1000)
+    }
+    schema = {"anyOf": everywhere, "$defs": definitions, "properties": {"a": {"type": "integer"}}}
+    assert "integer" in parameter_types(schema, "a")
+
+
 def test_schemas_that_say_nothing_mean_text() -> None:
     for schema in (None, {}, {"properties": []}, {"properties": {"a": True}}):
         assert parameter_types(schema, "a") == STRING  # type: ignore[arg-type]

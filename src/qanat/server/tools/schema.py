@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -28,23 +29,21 @@ def parameter_types(schema: Mapping[str, Any] | None, name: str) -> frozenset[st
     """
     if not isinstance(schema, Mapping):
         return STRING
-    types: set[str] = set()
-    for part in _parts(schema, schema):
+    found: list[Any] = []
+    for part in _parts([schema], schema):
         properties = part.get("properties")
         own = properties.get(name) if isinstance(properties, Mapping) else None
-        declared = own if isinstance(own, Mapping) else part.get("additionalProperties")
-        if isinstance(declared, Mapping):
-            for alternative in _parts(declared, schema):
-                types |= _named_types(alternative)
+        found.append(own if isinstance(own, Mapping) else part.get("additionalProperties"))
+    types = {name for alternative in _parts(found, schema) for name in _named_types(alternative)}
     return frozenset(types) or STRING
 
 
-def _parts(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The schema and all that it is composed of, each once, references followed."""
-    waiting: list[Any] = [schema]
+def _parts(schemas: list[Any], root: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The schemas and all that they are composed of, each once, nearer parts first, references followed."""
+    waiting = deque(schemas)
     seen: set[int] = set()
     while waiting and len(seen) < MAX_SCHEMAS:
-        part = waiting.pop()
+        part = waiting.popleft()
         if not isinstance(part, Mapping) or id(part) in seen:
             continue
         seen.add(id(part))

@@ -29,6 +29,7 @@ class Unit:
         number: tokens generated up to here.
         tag: which tag it is.
         parts: the units that a tag in the text was found in.
+        is_counted: False for what does not stand for a token: an unfinished character, a token's other parts.
     """
 
     token_id: int
@@ -38,6 +39,7 @@ class Unit:
     number: int
     tag: Tag | None = None
     parts: tuple[Unit, ...] = ()
+    is_counted: bool = True
 
     def as_text(self) -> list[Unit]:
         """The same as plain text, where a tag turned out to be none."""
@@ -100,7 +102,7 @@ def _split_stray(unit: Unit, tag: Tag | None) -> list[Unit]:
         return [unit]
     marked = replace(unit, text=tag.value, tag=tag)
     stray = unit.text.removesuffix(tag.value)
-    return [Unit(-1, stray, b"", None, unit.number), marked] if stray else [marked]
+    return [Unit(-1, stray, b"", None, unit.number, is_counted=False), marked] if stray else [marked]
 
 
 def _find(units: Sequence[Unit]) -> tuple[int, Tag] | None:
@@ -124,4 +126,4 @@ def _cut(unit: Unit, num_chars: int) -> tuple[Unit, Unit]:
     tail = unit.text[num_chars:]
     num_bytes = max(0, len(unit.raw) - len(tail.encode()))
     first = replace(unit, token_id=-1, text=unit.text[:num_chars], raw=unit.raw[:num_bytes])
-    return first, Unit(-1, tail, unit.raw[num_bytes:], None, unit.number)
+    return first, Unit(-1, tail, unit.raw[num_bytes:], None, unit.number, is_counted=False)
