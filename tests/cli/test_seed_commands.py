@@ -97,7 +97,6 @@ def test_a_serve_command_resolves_and_fits(command: SeedCommand, model: Path) ->
         ("--allowed-local-media-path", "--allowed-local-media-path"),
         ("--distributed-executor-backend", "--distributed-executor-backend"),
         ("--distributed_executor_backend", "--distributed-executor-backend"),
-        ("--tool-call-parser", "--tool-call-parser"),
     ):
         assert (flag in words) <= (field in decided), flag
     start = plan_start(prepared.config, available_bytes=TWO_CORES.available_bytes)

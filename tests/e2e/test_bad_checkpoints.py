@@ -81,4 +81,4 @@ def test_start_fails_with_one_clear_message(
     assert result.returncode not in (0, -9)
     assert named in output
     assert "Traceback" not in output
-    assert sum("error" in line.lower() for line in output.splitlines()) == 1, output
+    assert sum(": error: " in line for line in output.splitlines()) == 1, output

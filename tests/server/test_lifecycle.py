@@ -7,6 +7,7 @@ import json
 import re
 import socket
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,8 +16,16 @@ from qanat.config.engine_config import ServerOptions
 from tests.support.app_server import AppServer, serving
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
-ENDLESS = {"prompt": "Story:", "max_tokens": 2000, "ignore_eos": True}
+ENDLESS = {"prompt": "Story:", "max_tokens": 90_000, "ignore_eos": True}
+"""Runs for seconds, so that whoever looks for it while it runs finds it."""
 OPEN_PATHS = ("/health", "/ping", "/ready", "/version", "/metrics")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[AppServer]:
+    with serving(max_model_len=100_000) as running:
+        yield running
+        running.wait_until_idle()
 
 
 def open_request(server: AppServer, body: dict[str, Any], path: str = COMPLETIONS) -> socket.socket:
@@ -146,8 +155,8 @@ def test_keys_guard_everything_that_is_not_listed_as_open() -> None:
 def test_models_are_listed_with_their_window(server: AppServer) -> None:
     body = server.http.get("/v1/models").json()
     assert [(card["id"], card["max_model_len"]) for card in body["data"]] == [
-        ("scripted", 2048),
-        ("scripted-alias", 2048),
+        ("scripted", 100_000),
+        ("scripted-alias", 100_000),
     ]
     assert body["object"] == "list"
 
@@ -158,7 +167,7 @@ def test_ops_009_health_turns_when_work_is_pending_and_no_step_ends() -> None:
         time.sleep(0.3)
         assert server.http.get("/health").status_code == 200  # idle is healthy, however long
         server.in_loop(server.scripted.client.hold)
-        connection = open_request(server, {**ENDLESS, "stream": True})
+        connection = open_request(server, {"prompt": "Story:", "max_tokens": 2000, "stream": True})
         server.wait_until(lambda: not server.scripted.engine.health().is_healthy)
         response = server.http.get("/health")
         assert response.status_code == 503

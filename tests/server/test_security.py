@@ -18,7 +18,8 @@ from tests.server.test_errors import refuse, still_serves
 from tests.support.app_server import AppServer, serving
 
 COMPLETIONS = "/v1/completions"
-ENDLESS = {"prompt": "Story:", "max_tokens": 2000, "ignore_eos": True}
+ENDLESS = {"prompt": "Story:", "max_tokens": 90_000, "ignore_eos": True}
+"""Runs for seconds, so that whoever looks for it while it runs finds it."""
 PUBLIC = {"/health", "/ping", "/ready", "/version", "/metrics"}
 LOCKED = ServerOptions(api_key=("user-key", "other-key"), admin_api_key=("admin-key",))
 PAGE = "https://page.example"
@@ -30,7 +31,7 @@ def bearer(key: str) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def locked() -> Iterator[AppServer]:
-    with serving(LOCKED) as running:
+    with serving(LOCKED, max_model_len=100_000) as running:
         yield running
         running.wait_until_idle()
 

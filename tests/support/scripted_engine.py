@@ -312,7 +312,7 @@ def start_scripted_engine(
         workspace_bytes=0,
         block_size=64,
         block_bytes=spec.block_bytes,
-        num_blocks=1024,
+        num_blocks=8192,
         state_bytes=spec.state_bytes,
         num_states=64,
         logits_chunk_rows=64,
