@@ -5,6 +5,7 @@ import torch
 
 from qanat.kernels import ops
 from qanat.kernels.reference import mlp
+from qanat.kernels.row_padding import padded_rows
 
 
 def test_embedding_copies_rows() -> None:
@@ -47,9 +48,9 @@ def test_logits_of_no_rows() -> None:
 
 
 def test_few_numbers_of_rows_reach_the_library() -> None:
-    assert len({mlp.padded_rows(n) for n in range(1, 257)}) == 16
-    assert all(n <= mlp.padded_rows(n) <= 1.5 * n for n in range(1, 257))
-    assert [mlp.padded_rows(n) for n in (257, 512, 513)] == [512, 512, 768]
+    assert len({padded_rows(n) for n in range(1, 257)}) == 16
+    assert all(n <= padded_rows(n) <= 1.5 * n for n in range(1, 257))
+    assert [padded_rows(n) for n in (257, 512, 513)] == [512, 512, 768]
 
 
 def test_rows_that_are_added_change_nothing_in_the_others() -> None:

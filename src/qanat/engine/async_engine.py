@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import logging
 import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
 
 import msgspec
 
@@ -33,7 +31,7 @@ from qanat.engine.messages import AbortRequest, AddRequest, Ready, StepDone
 from qanat.engine.metrics import EngineMetrics, EngineStats
 from qanat.engine.process_client import ProcessClient
 from qanat.engine.request_stream import RequestStream
-from qanat.engine.tokenizer import Tokenizer
+from qanat.engine.tokenizer import Tokenizer, load_tokenizer
 from qanat.scheduler.stats import SchedulerStats
 
 logger = logging.getLogger(__name__)
@@ -102,10 +100,7 @@ class AsyncEngine:
             CapacityError: weights or cache do not fit.
             EngineDeadError: the core did not come up.
         """
-        tokenizer = load_tokenizer(config)
-        config = dataclasses.replace(
-            config, num_valid_token_ids=min(tokenizer.vocab_size, config.model.vocab_size)
-        )
+        tokenizer, config = load_tokenizer(config)
         client = ProcessClient()
         try:
             ready = await client.start(config)
@@ -303,14 +298,3 @@ class AsyncEngine:
         self._death = self._death or error
         for stream in self._calls.values():
             stream.fail(self._death)
-
-
-def load_tokenizer(config: ResolvedConfig) -> Tokenizer:
-    """The checkpoint's tokenizer; random weights without one get one token per byte.
-
-    Raises:
-        CheckpointError: tokenizer.json is missing or unreadable.
-    """
-    if config.load_format == "dummy" and not (Path(config.model_path) / "tokenizer.json").is_file():
-        return Tokenizer.bytes_only(config.model)
-    return Tokenizer.from_folder(config.model_path, config.model)

@@ -12,8 +12,8 @@ from qanat.core.events import GenerationEvent
 from qanat.core.sampling_params import SamplingParams
 from qanat.engine.admission import Admission
 from qanat.engine.assembly import build_core
-from qanat.engine.async_engine import load_tokenizer
 from qanat.engine.output_processor import OutputProcessor
+from qanat.engine.tokenizer import load_tokenizer
 from qanat.scheduler.stats import SchedulerStats
 
 
@@ -26,10 +26,7 @@ class SyncEngine:
     """
 
     def __init__(self, config: ResolvedConfig, decisions: Sequence[Decision] = ()) -> None:
-        self.tokenizer = load_tokenizer(config)
-        config = dataclasses.replace(
-            config, num_valid_token_ids=min(self.tokenizer.vocab_size, config.model.vocab_size)
-        )
+        self.tokenizer, config = load_tokenizer(config)
         # A caller who waits for all of his prompts has no use for a bound on how many may wait.
         limits = dataclasses.replace(
             config.scheduler, max_waiting_requests=sys.maxsize, max_waiting_tokens=sys.maxsize

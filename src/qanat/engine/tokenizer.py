@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from tokenizers import Tokenizer as HfTokenizer
 from tokenizers import decoders, models, pre_tokenizers
 
 from qanat.config.model_config import ModelConfig
+from qanat.config.resolved import ResolvedConfig
 from qanat.core.errors import CheckpointError
 
 CHAT_TEMPLATE_FILE = "chat_template.jinja"
@@ -112,6 +114,22 @@ class Tokenizer:
         """Id of the token spelled exactly so, if there is one."""
         token_id: int | None = self._tokenizer.token_to_id(text)
         return token_id
+
+
+def load_tokenizer(config: ResolvedConfig) -> tuple[Tokenizer, ResolvedConfig]:
+    """The checkpoint's tokenizer, and the configuration with the ids that it can spell.
+
+    Random weights without a tokenizer file get one token per byte.
+
+    Raises:
+        CheckpointError: tokenizer.json is missing or unreadable.
+    """
+    if config.load_format == "dummy" and not (Path(config.model_path) / "tokenizer.json").is_file():
+        tokenizer = Tokenizer.bytes_only(config.model)
+    else:
+        tokenizer = Tokenizer.from_folder(config.model_path, config.model)
+    num_valid = min(tokenizer.vocab_size, config.model.vocab_size)
+    return tokenizer, dataclasses.replace(config, num_valid_token_ids=num_valid)
 
 
 def _character_of_byte() -> list[str]:

@@ -17,7 +17,7 @@ bound is the largest of these moments, as the reference kernels have the most te
                                                N rows of logits and the product behind them; filters of the sampler
 
 and, for 16-bit types, 160 MiB of code that torch's CPU library compiles for each size of product and keeps: 16 to 18
-numbers of rows (see `padded_rows` in `qanat.kernels.reference.mlp`) of up to a dozen matrices, about 0.7 MiB each.
+numbers of rows (see `qanat.kernels.row_padding`) of up to a dozen matrices, about 0.7 MiB each.
 T is rounded up to a multiple of 256, as the rows of a product are.
 
 N = max(1, 32 MiB / (V f)) rows, but not more than there can be. The sampler and the log-probabilities work on at most
@@ -29,9 +29,9 @@ from __future__ import annotations
 from qanat.config.model_config import LINEAR_ATTENTION, ModelConfig
 from qanat.config.resolved import ResolvedConfig
 from qanat.core.cache_spec import DTYPE_BYTES, CacheSpec
+from qanat.kernels.row_padding import ROW_GRANULE
 
 FP32_BYTES = 4
-ROW_GRANULE = 256
 LIBRARY_CODE_BYTES = 160 * 2**20
 LOGITS_CHUNK_BYTES = 32 * 2**20
 ATTENTION_SCRATCH_BYTES = 64 * 2**20

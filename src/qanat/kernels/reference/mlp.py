@@ -6,11 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from qanat.kernels.row_padding import padded_rows
+
 LOGITS_TILE_BYTES = 2**20
 """Rows of the head are widened to fp32 in tiles of this size, so that a tile stays in the core's cache."""
-
-ROW_GRANULE = 256
-"""Larger numbers of rows are brought up to a multiple of this."""
 
 
 def embedding(token_ids: Tensor, weight: Tensor) -> Tensor:
@@ -31,15 +30,6 @@ def linear(x: Tensor, weight: Tensor) -> Tensor:
     padded = x.new_zeros(num_padded, x.shape[1])
     padded[:num_rows] = x
     return F.linear(padded, weight)[:num_rows]
-
-
-def padded_rows(num_rows: int) -> int:
-    """The next of 1, 2, 3, 4, 6, 8, 12 ... 192, 256, and beyond that the next multiple of 256."""
-    if num_rows > ROW_GRANULE:
-        return -(-num_rows // ROW_GRANULE) * ROW_GRANULE
-    power = 1 << (num_rows - 1).bit_length() if num_rows > 1 else 1
-    halfway = 3 * power // 4
-    return halfway if num_rows <= halfway else power
 
 
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:
