@@ -391,7 +391,7 @@ def test_an_engine_that_dies_gives_every_client_an_end() -> None:
         thread = threading.Thread(target=lambda: waiting.append(server.post(COMPLETIONS, body)))
         thread.start()
         server.wait_until(lambda: server.scripted.engine.health().num_pending == 1)
-        server.in_loop(server.scripted.client.release)
+        server.in_loop(lambda: server.scripted.client.release(num_steps=100))
         with streaming(server, body) as lines:
             next(lines)
             server.in_loop(server.scripted.client.kill)

@@ -205,6 +205,7 @@ class InProcessClient:
         self._has_news = asyncio.Event()
         self._may_step = asyncio.Event()
         self._may_step.set()
+        self._num_steps_allowed: int | None = None
         self._is_dead = False
         self.num_aborts = 0
 
@@ -227,6 +228,10 @@ class InProcessClient:
             await self._has_news.wait()
         if self._is_dead:
             raise EngineDeadError("The engine process ended with exit code -9; see its output above.")
+        if self._num_steps_allowed is not None:
+            self._num_steps_allowed -= 1
+            if self._num_steps_allowed == 0:
+                self.hold()
         outputs = self._core.step()
         step = StepDone(outputs, self._core.stats(), self._core.num_steps)
         return msgspec.msgpack.decode(msgspec.msgpack.encode(step), type=StepDone)
@@ -238,8 +243,9 @@ class InProcessClient:
         """No step from now on."""
         self._may_step.clear()
 
-    def release(self) -> None:
-        """Steps go on."""
+    def release(self, num_steps: int | None = None) -> None:
+        """Steps go on: all, or so many and then none."""
+        self._num_steps_allowed = num_steps
         self._may_step.set()
         self._has_news.set()
 
