@@ -383,23 +383,27 @@ def test_more_choices_than_can_wait_are_refused_before_anything_runs(server: App
 
 
 def test_an_engine_that_dies_gives_every_client_an_end() -> None:
-    with serving() as server:
+    with serving() as server, concurrent.futures.ThreadPoolExecutor(2) as pool:
         server.say(["a"] * 3000)
-        server.in_loop(lambda: server.scripted.client.hold())
-        waiting: list[httpx.Response] = []
+        client = server.scripted.client
+        server.in_loop(client.hold)
         body = {"prompt": "x", "max_tokens": 2000, "ignore_eos": True}
-        thread = threading.Thread(target=lambda: waiting.append(server.post(COMPLETIONS, body)))
-        thread.start()
-        server.wait_until(lambda: server.scripted.engine.health().num_pending == 1)
-        server.in_loop(lambda: server.scripted.client.release(num_steps=100))
-        with streaming(server, body) as lines:
-            next(lines)
-            server.in_loop(server.scripted.client.kill)
-            last = list(lines)[-1]
-        error = json.loads(last.removeprefix("data: "))["error"]
+        has_begun = threading.Event()
+
+        def read_stream() -> str:
+            with streaming(server, body) as lines:
+                next(lines)
+                has_begun.set()
+                return list(lines)[-1]
+
+        whole, last = pool.submit(server.post, COMPLETIONS, body), pool.submit(read_stream)
+        server.wait_until(lambda: server.scripted.engine.health().num_pending == 2)
+        server.in_loop(lambda: client.release(num_steps=20))
+        assert has_begun.wait(10)
+        server.in_loop(client.kill)
+        error = json.loads(last.result(10).removeprefix("data: "))["error"]
         assert error["code"] == "engine_dead" and error["type"] == "server_error"
-        thread.join(10)
-        refuse(waiting[0], 503)
+        refuse(whole.result(10), 503)
         refuse(server.post(COMPLETIONS, body), 503)
         assert server.http.get("/health").status_code == 503
         assert server.http.get("/ready").status_code == 503
