@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from qanat.core.constraint import Constraint
 from qanat.core.sampling_params import SamplingParams
 
 
@@ -27,6 +28,7 @@ class NewRow(msgspec.Struct, frozen=True):
         stop_token_ids: masked until min_tokens is reached.
         block_ids: KV blocks reserved so far, in order.
         state_id: running state slot, 0 if the model has no recurrent layers.
+        constraint: the form that the output must have; prior output in `token_ids` is part of it.
     """
 
     row: int
@@ -40,6 +42,7 @@ class NewRow(msgspec.Struct, frozen=True):
     stop_token_ids: list[int]
     block_ids: list[int]
     state_id: int
+    constraint: Constraint | None = None
 
 
 class ScheduledRow(msgspec.Struct, frozen=True):

@@ -51,6 +51,12 @@ class ContextLengthError(InvalidRequestError):
     code = "context_length_exceeded"
 
 
+class StructuredOutputError(InvalidRequestError):
+    """The form that the output must have cannot be compiled or followed."""
+
+    code = "invalid_structured_output"
+
+
 class AuthenticationError(QanatError):
     """The API key is missing or wrong."""
 

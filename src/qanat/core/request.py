@@ -6,6 +6,7 @@ import enum
 
 import msgspec
 
+from qanat.core.constraint import Constraint
 from qanat.core.sampling_params import SamplingParams
 
 
@@ -46,6 +47,7 @@ class Request(msgspec.Struct, kw_only=True):
         arrival_time_s: seconds on the admitting process's monotonic clock (one host, one clock).
         deadline_s: the same clock; past it the request ends with an error.
         cache_salt: keeps prefixes of different owners apart.
+        constraint: the compiled form of `sampling.structured_outputs`.
         num_computed_tokens: tokens whose KV and state are in the cache.
         num_cached_tokens: of those, how many a prefix hit supplied.
         num_preemptions: how often it was preempted.
@@ -64,6 +66,7 @@ class Request(msgspec.Struct, kw_only=True):
     arrival_time_s: float = 0.0
     deadline_s: float | None = None
     cache_salt: str = ""
+    constraint: Constraint | None = None
     num_computed_tokens: int = 0
     num_cached_tokens: int = 0
     num_preemptions: int = 0

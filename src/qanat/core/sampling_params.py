@@ -8,6 +8,7 @@ import math
 import msgspec
 
 from qanat.core.errors import InvalidRequestError
+from qanat.core.structured_outputs import StructuredOutputsParams
 
 MAX_LOGPROBS = 20
 MAX_LIST_LENGTHS = {
@@ -50,6 +51,7 @@ class SamplingParams(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_f
         skip_special_tokens: leave special tokens out of the text.
         spaces_between_special_tokens: accepted for compatibility; byte-level BPE inserts no spaces.
         detokenize: produce text at all.
+        structured_outputs: the form that the output must have.
     """
 
     n: int = 1
@@ -76,6 +78,7 @@ class SamplingParams(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_f
     skip_special_tokens: bool = True
     spaces_between_special_tokens: bool = True
     detokenize: bool = True
+    structured_outputs: StructuredOutputsParams | None = None
 
     def __post_init__(self) -> None:
         """Checks every type and range. One stop text may be given in place of a list.

@@ -187,6 +187,7 @@ class StepPlanner:
                 stop_token_ids=request.stop_token_ids,
                 block_ids=allocation.block_ids,
                 state_id=allocation.state_id,
+                constraint=request.constraint,
             )
         )
         self._take_chunk(running, num_scheduled, step)
