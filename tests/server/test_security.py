@@ -13,7 +13,8 @@ from qanat.config.engine_config import ServerOptions
 from qanat.core.errors import ConfigError
 from qanat.server.app import build_app
 from qanat.server.cors import check_cors
-from qanat.server.gate import ADMIN_PATHS, OPEN_PATHS, check_keys
+from qanat.server.gate import ADMIN_PATHS, OPEN_PATHS
+from qanat.server.keys import check_keys
 from tests.server.test_errors import refuse, still_serves
 from tests.support.app_server import AppServer, serving
 

@@ -238,6 +238,11 @@ class ServerOptions:
         "Default: nobody may take those actions.",
         is_secret=True,
     )
+    allow_resume: bool = option(
+        Kind.SWITCH,
+        False,
+        "Let everybody continue the output of an earlier request with the field resume. Default: admin keys only.",
+    )
     max_request_bytes: int = option(
         Kind.BYTES, 32 * 2**20, "Largest request body; larger ones are refused with status 413.", minimum=1
     )

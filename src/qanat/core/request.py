@@ -47,6 +47,7 @@ class Request(msgspec.Struct, kw_only=True):
         arrival_time_s: seconds on the admitting process's monotonic clock (one host, one clock).
         deadline_s: the same clock; past it the request ends with an error.
         cache_salt: keeps prefixes of different owners apart.
+        owner: whose request it is; waiting owners take turns.
         constraint: the compiled form of `sampling.structured_outputs`.
         num_computed_tokens: tokens whose KV and state are in the cache.
         num_cached_tokens: of those, how many a prefix hit supplied.
@@ -66,6 +67,7 @@ class Request(msgspec.Struct, kw_only=True):
     arrival_time_s: float = 0.0
     deadline_s: float | None = None
     cache_salt: str = ""
+    owner: str = ""
     constraint: Constraint | None = None
     num_computed_tokens: int = 0
     num_cached_tokens: int = 0

@@ -41,6 +41,7 @@ class Admission:
         priority: int = 0,
         timeout_s: float | None = None,
         cache_salt: str = "",
+        owner: str = "",
     ) -> list[Request]:
         """One request per choice.
 
@@ -70,6 +71,7 @@ class Admission:
                 arrival_time_s=now_s,
                 deadline_s=None if timeout_s is None else now_s + timeout_s,
                 cache_salt=cache_salt,
+                owner=owner,
             )
             for index in range(sampling.n)
         ]

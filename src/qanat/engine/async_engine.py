@@ -129,6 +129,7 @@ class AsyncEngine:
         priority: int = 0,
         timeout_s: float | None = None,
         cache_salt: str = "",
+        owner: str = "",
     ) -> AsyncIterator[GenerationEvent]:
         """Events of all n choices, interleaved; ends when each has had its finish reason.
 
@@ -150,6 +151,7 @@ class AsyncEngine:
             priority=priority,
             timeout_s=timeout_s,
             cache_salt=cache_salt,
+            owner=owner,
         )
         stream = RequestStream(request_id, self.tokenizer, requests)
         try:

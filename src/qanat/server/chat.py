@@ -8,6 +8,7 @@ import msgspec
 
 from qanat.core.sampling_params import SamplingParams
 from qanat.server.assembler import Assembler, ChatAssembler
+from qanat.server.caller import Caller
 from qanat.server.decoding import decode_request
 from qanat.server.endpoint import Plan, now_s
 from qanat.server.events import Finish, PromptScores, ReasoningDelta, ReplyEvent, TextDelta, ToolCallDelta
@@ -49,7 +50,7 @@ class ChatPlanner:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    async def __call__(self, body: bytes, request_id: str) -> Plan[ChatChunk]:
+    async def __call__(self, body: bytes, request_id: str, caller: Caller) -> Plan[ChatChunk]:
         """See `Planner`."""
         service = self._service
         request = decode_request(body, ChatRequest, CHAT_REFUSALS)
@@ -66,6 +67,7 @@ class ChatPlanner:
             priority=request.priority,
             cache_salt=request.cache_salt,
             timeout_s=request.timeout,
+            owner=caller.name,
         )
 
         max_calls = None if request.parallel_tool_calls else 1

@@ -8,6 +8,7 @@ import msgspec
 
 from qanat.engine.tokenizer import Tokenizer
 from qanat.server.assembler import Assembler, PlainAssembler
+from qanat.server.caller import Caller
 from qanat.server.decoding import decode_request
 from qanat.server.endpoint import Plan, now_s
 from qanat.server.events import Finish, PromptScores, ReplyEvent, TextDelta
@@ -37,7 +38,7 @@ class CompletionPlanner:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    async def __call__(self, body: bytes, request_id: str) -> Plan[Completion]:
+    async def __call__(self, body: bytes, request_id: str, caller: Caller) -> Plan[Completion]:
         """See `Planner`."""
         service = self._service
         request = decode_request(body, CompletionRequest, COMPLETION_REFUSALS)
@@ -54,6 +55,7 @@ class CompletionPlanner:
                 priority=request.priority,
                 cache_salt=request.cache_salt,
                 timeout_s=request.timeout,
+                owner=caller.name,
             )
             for position, prompt in enumerate(prompts)
         ]

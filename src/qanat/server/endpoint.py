@@ -13,6 +13,7 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from qanat.core.errors import QanatError
+from qanat.server.caller import Caller, caller_of
 from qanat.server.errors import error_body
 from qanat.server.events import Finish, ReplyEvent
 from qanat.server.generation import AssemblerFactory, Generation, reply_events
@@ -78,7 +79,7 @@ class Plan(Generic[Chunk]):
 class Planner(Protocol[Chunk]):
     """Makes a plan from a request body: the part in which the endpoints differ."""
 
-    async def __call__(self, body: bytes, request_id: str) -> Plan[Chunk]:
+    async def __call__(self, body: bytes, request_id: str, caller: Caller) -> Plan[Chunk]:
         """Checks the request and prepares its prompts.
 
         Raises:
@@ -107,12 +108,13 @@ class GenerationEndpoint(Generic[Chunk]):
         except QanatError as error:
             await send_error(send, error)
             return
-        await run_until_disconnect(self._answer(body, scope[REQUEST_ID_KEY], send), receive)
+        work = self._answer(body, scope[REQUEST_ID_KEY], caller_of(scope), send)
+        await run_until_disconnect(work, receive)
 
-    async def _answer(self, body: bytes, request_id: str, send: Send) -> None:
+    async def _answer(self, body: bytes, request_id: str, caller: Caller, send: Send) -> None:
         output, watch = _Output(send), Stopwatch()
         try:
-            plan = await self._plan(body, request_id)
+            plan = await self._plan(body, request_id, caller)
             engine_ids = [generation.request_id for generation in plan.generations]
             names = {request_id, *map(reply_id_of, engine_ids)}
             with self._service.running.listed(names, engine_ids):

@@ -34,6 +34,7 @@ class Generation:
         priority: lower runs first under the priority policy.
         cache_salt: keeps cached prefixes of different owners apart.
         timeout_s: seconds until it must be done, from when the engine gets it.
+        owner: whose it is; the engine takes turns between owners.
     """
 
     request_id: str
@@ -43,6 +44,7 @@ class Generation:
     priority: int = 0
     cache_salt: str = ""
     timeout_s: float | None = None
+    owner: str = ""
 
 
 async def reply_events(
@@ -83,6 +85,7 @@ async def _events_of(
         priority=generation.priority,
         cache_salt=generation.cache_salt,
         timeout_s=generation.timeout_s,
+        owner=generation.owner,
     )
     async with contextlib.aclosing(cast(AsyncGenerator[GenerationEvent, None], source)) as events:
         async for event in events:

@@ -21,8 +21,8 @@ from qanat.engine.async_engine import AsyncEngine
 from qanat.server.app import App, build_app
 from qanat.server.cors import check_cors
 from qanat.server.errors import UnavailableError
-from qanat.server.gate import check_keys
 from qanat.server.http import send_error
+from qanat.server.keys import check_keys
 from qanat.server.listening import bind_tcp, bind_unix, url_of
 from qanat.server.logs import set_up_logs
 from qanat.server.sampling_defaults import read_sampling_defaults
