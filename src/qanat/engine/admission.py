@@ -12,6 +12,7 @@ from qanat.config.resolved import ResolvedConfig
 from qanat.core.errors import ContextLengthError, InvalidRequestError
 from qanat.core.request import Request
 from qanat.core.sampling_params import SamplingParams
+from qanat.engine.continuation import PriorOutput, check_unfinished, prior_outputs
 from qanat.engine.tokenizer import Tokenizer
 
 SEED_MODULUS = 2**64
@@ -42,8 +43,9 @@ class Admission:
         timeout_s: float | None = None,
         cache_salt: str = "",
         owner: str = "",
+        output_token_ids: PriorOutput = (),
     ) -> list[Request]:
-        """One request per choice.
+        """One request per choice; choices whose prior output is None have ended and get none.
 
         Raises:
             InvalidRequestError: a token id, setting or combination that cannot be served; `param` names it.
@@ -59,6 +61,16 @@ class Admission:
         seed = sampling.seed if sampling.seed is not None else self._random.getrandbits(64)
         now_s = time.monotonic()
         eos_ids = [] if sampling.ignore_eos else list(self._tokenizer.eos_token_ids)
+        stop_token_ids = list(dict.fromkeys(eos_ids + sampling.stop_token_ids))
+        outputs = prior_outputs(output_token_ids, sampling.n, self._config.model.vocab_size)
+        for index, output in enumerate(outputs):
+            check_unfinished(
+                output or (),
+                index,
+                max_tokens=resolved.max_tokens or 0,
+                min_tokens=sampling.min_tokens,
+                stop_token_ids=stop_token_ids,
+            )
         return [
             Request(
                 request_id=request_id if sampling.n == 1 else f"{request_id}-{index}",
@@ -66,14 +78,16 @@ class Admission:
                 sampling=resolved,
                 seed=seed % SEED_MODULUS,
                 choice_index=index,
-                stop_token_ids=list(dict.fromkeys(eos_ids + sampling.stop_token_ids)),
+                output_token_ids=output,
+                stop_token_ids=list(stop_token_ids),
                 priority=priority,
                 arrival_time_s=now_s,
                 deadline_s=None if timeout_s is None else now_s + timeout_s,
                 cache_salt=cache_salt,
                 owner=owner,
             )
-            for index in range(sampling.n)
+            for index, output in enumerate(outputs)
+            if output is not None
         ]
 
     def _check_prompt(self, prompt_token_ids: list[int]) -> None:

@@ -14,6 +14,7 @@ import msgspec
 from qanat.config.engine_config import EngineConfig
 from qanat.config.prepare import prepare
 from qanat.config.resolved import ResolvedConfig
+from qanat.core.constraint import Thinking
 from qanat.core.decision import Decision
 from qanat.core.errors import (
     ContextLengthError,
@@ -27,6 +28,7 @@ from qanat.core.outputs import RequestOutput
 from qanat.core.request import FinishReason
 from qanat.core.sampling_params import SamplingParams
 from qanat.engine.admission import Admission
+from qanat.engine.continuation import PriorOutput
 from qanat.engine.messages import AbortRequest, AddRequest, Ready, StepDone
 from qanat.engine.metrics import EngineMetrics, EngineStats
 from qanat.engine.process_client import ProcessClient
@@ -130,10 +132,24 @@ class AsyncEngine:
         timeout_s: float | None = None,
         cache_salt: str = "",
         owner: str = "",
+        thinking: Thinking = Thinking.NONE,
+        output_token_ids: PriorOutput = (),
     ) -> AsyncIterator[GenerationEvent]:
         """Events of all n choices, interleaved; ends when each has had its finish reason.
 
         Closing the iterator or cancelling its task aborts what is still running.
+
+        Args:
+            prompt_token_ids: the prompt.
+            sampling: how tokens are chosen.
+            request_id: unique among live calls; None makes one up.
+            priority: lower runs first under the priority policy.
+            timeout_s: until the request ends with an error.
+            cache_salt: keeps prefixes of different owners apart.
+            owner: whose request it is.
+            thinking: whether the output begins with reasoning, which a form leaves free.
+            output_token_ids: output of choices that are continued, one entry per choice, None for those that have
+                ended; events then tell what comes after, and counts and max_tokens include what was there.
 
         Raises:
             InvalidRequestError, ContextLengthError, QueueFullError: before the first event.
@@ -152,6 +168,7 @@ class AsyncEngine:
             timeout_s=timeout_s,
             cache_salt=cache_salt,
             owner=owner,
+            output_token_ids=output_token_ids,
         )
         stream = RequestStream(request_id, self.tokenizer, requests)
         try:

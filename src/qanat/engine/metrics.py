@@ -131,6 +131,7 @@ class _LiveRequest:
 
     arrival_s: float
     num_prompt_tokens: int
+    num_prior_tokens: int
     first_token_s: float | None = None
     last_token_s: float = 0.0
 
@@ -153,7 +154,9 @@ class EngineMetrics:
 
     def on_admitted(self, request: Request) -> None:
         """A request (one choice) is on its way to the core."""
-        self._live[request.request_id] = _LiveRequest(request.arrival_time_s, request.num_prompt_tokens)
+        self._live[request.request_id] = _LiveRequest(
+            request.arrival_time_s, request.num_prompt_tokens, request.num_output_tokens
+        )
         if request.sampling.max_tokens is not None:
             self._observe("request_params_max_tokens", request.sampling.max_tokens)
 
@@ -190,10 +193,11 @@ class EngineMetrics:
             self._num_prompt_tokens += live.num_prompt_tokens
         self._observe("e2e_request_latency_seconds", self._clock() - live.arrival_s)
         self._observe("request_prompt_tokens", event.num_prompt_tokens)
-        self._observe("request_generation_tokens", event.num_output_tokens)
-        if live.first_token_s is not None and event.num_output_tokens > 1:
+        num_generated = event.num_output_tokens - live.num_prior_tokens
+        self._observe("request_generation_tokens", num_generated)
+        if live.first_token_s is not None and num_generated > 1:
             decode_s = live.last_token_s - live.first_token_s
-            self._observe("request_time_per_output_token_seconds", decode_s / (event.num_output_tokens - 1))
+            self._observe("request_time_per_output_token_seconds", decode_s / (num_generated - 1))
         if event.timing is not None:
             timing = event.timing
             self._observe("request_queue_time_seconds", timing.queue_s)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from qanat.core.batch import TokenLogprobs
+from qanat.core.errors import InvalidRequestError
 from qanat.core.events import GenerationEvent, LogprobEntry, PositionLogprobs
 from qanat.core.outputs import RequestOutput
 from qanat.core.request import FinishReason, Request
+from qanat.core.sampling_params import SamplingParams
 from qanat.engine.detokenizer import IncrementalDetokenizer, StopMatch, StopStringChecker
 from qanat.engine.tokenizer import Tokenizer
 
@@ -30,6 +32,12 @@ class OutputProcessor:
 
     Tokens are taken one by one, so an output that carries several (speculation) ends at exactly the same token,
     text and count as the same tokens in single outputs.
+
+    Attributes:
+        prior_text: text that the request's prior output had released; events tell what comes after it.
+
+    Raises:
+        InvalidRequestError: the prior output ends with a stop string.
     """
 
     def __init__(self, tokenizer: Tokenizer, request: Request) -> None:
@@ -44,9 +52,7 @@ class OutputProcessor:
         self._prompt_logprobs: list[PositionLogprobs | None] = [None]
         self._is_prompt_reported = sampling.prompt_logprobs is None
         self._eos_ids = frozenset(tokenizer.eos_token_ids) - frozenset(sampling.stop_token_ids)
-        for token_id in request.output_token_ids:
-            self._num_output_tokens += 1
-            self._push_text(token_id)
+        self.prior_text = self._replay(request.output_token_ids)
 
     def process(self, output: RequestOutput) -> Step:
         """Folds one output of the core into an event."""
@@ -65,6 +71,20 @@ class OutputProcessor:
                 return self._stopped(output, progress, released)
             progress.text += released
         return Step(self._event(output, progress))
+
+    def _replay(self, token_ids: list[int]) -> str:
+        text = ""
+        for token_id in token_ids:
+            self._num_output_tokens += 1
+            released = self._push_text(token_id)
+            if isinstance(released, StopMatch):
+                raise InvalidRequestError(
+                    f"Choice {self._request.choice_index} already ended at its output token {self._num_output_tokens}, "
+                    f"where the stop string {released.stop!r} is complete. Give null for a choice that has ended.",
+                    param="output_token_ids",
+                )
+            text += released
+        return text
 
     def _push_text(self, token_id: int) -> str | StopMatch:
         if not self._request.sampling.detokenize:
@@ -141,6 +161,18 @@ class OutputProcessor:
     def _entry(self, token_id: int, logprob: float, rank: int) -> LogprobEntry:
         raw = self._tokenizer.token_bytes(token_id)
         return LogprobEntry(token_id, raw.decode(errors="replace"), list(raw), logprob, rank)
+
+
+def prior_text(tokenizer: Tokenizer, sampling: SamplingParams, token_ids: list[int]) -> str:
+    """Text that a choice has released with these tokens: what the events of its continuation begin after.
+
+    Raises:
+        InvalidRequestError: they end with a stop string.
+    """
+    request = Request(
+        request_id="", prompt_token_ids=[], sampling=sampling, seed=0, output_token_ids=token_ids
+    )
+    return OutputProcessor(tokenizer, request).prior_text
 
 
 @dataclass
