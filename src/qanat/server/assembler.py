@@ -25,6 +25,16 @@ class Assembler(Protocol):
         """Takes the next event; the result ends with `Finish` if the choice ended."""
         ...
 
+    @property
+    def num_certain_tokens(self) -> int:
+        """Tokens so far that surely count: a stop string among those held back may yet end the output earlier."""
+        ...
+
+    @property
+    def num_reasoning_tokens(self) -> int:
+        """Of all tokens so far, those of the thinking block."""
+        ...
+
 
 class PlainAssembler:
     """For text without tags: passes the engine's text on, and finds each token's place in it if logprobs are wanted."""
@@ -36,10 +46,22 @@ class PlainAssembler:
         )
         self._tokenizer = tokenizer
         self._num_chars = 0
+        self._num_tokens = 0
+
+    @property
+    def num_certain_tokens(self) -> int:
+        """See `Assembler`. The engine ends an output at its stop string, so all count."""
+        return self._num_tokens
+
+    @property
+    def num_reasoning_tokens(self) -> int:
+        """See `Assembler`."""
+        return 0
 
     def push(self, event: GenerationEvent) -> list[ReplyEvent]:
         """See `Assembler`."""
         events: list[ReplyEvent] = []
+        self._num_tokens = event.num_output_tokens
         if event.prompt_logprobs is not None:
             events.append(PromptScores(self._index, event.prompt_logprobs))
         tokens = [self._place(position) for position in event.logprobs]
@@ -104,6 +126,19 @@ class ChatAssembler:
         self._is_over = False
         self._num_tokens = 0
         self._num_reasoning_tokens = 0
+
+    @property
+    def num_certain_tokens(self) -> int:
+        """See `Assembler`."""
+        held = self._calls.pending if self._calls is not None else ()
+        if not held and self._tag_reader is not None:
+            held = self._tag_reader.held
+        return held[0].num_before if held else self._num_tokens
+
+    @property
+    def num_reasoning_tokens(self) -> int:
+        """See `Assembler`."""
+        return self._num_reasoning_tokens
 
     def push(self, event: GenerationEvent) -> list[ReplyEvent]:
         """See `Assembler`."""

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from qanat.core.errors import QanatError
 from qanat.server.caller import Caller, caller_of
 from qanat.server.errors import error_body
-from qanat.server.events import Finish, ReplyEvent
+from qanat.server.events import ReplyStep
 from qanat.server.generation import AssemblerFactory, Generation, reply_events
 from qanat.server.http import (
     STREAM_END,
@@ -44,8 +44,8 @@ Chunk = TypeVar("Chunk", bound=msgspec.Struct)
 class Reply(Protocol[Chunk]):
     """One answer in the making: chunks for a stream, or a fold over them."""
 
-    def add(self, event: ReplyEvent) -> list[Chunk]:
-        """Takes an event; returns the chunks for it."""
+    def add(self, step: ReplyStep) -> list[Chunk]:
+        """Takes the news of a choice; returns the chunks for them. There is one at least for the last step."""
         ...
 
     def end_chunks(self, usage: Usage) -> list[Chunk]:
@@ -66,6 +66,7 @@ class Plan(Generic[Chunk]):
         make_assembler: makes one per choice.
         reply: takes the events.
         is_stream: send events as they come.
+        has_running_usage: every chunk of a stream carries the token counts so far.
         field_names: how the request spells fields that the engine's errors name.
     """
 
@@ -73,6 +74,7 @@ class Plan(Generic[Chunk]):
     make_assembler: AssemblerFactory
     reply: Reply[Chunk]
     is_stream: bool
+    has_running_usage: bool = False
     field_names: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -140,10 +142,10 @@ class GenerationEndpoint(Generic[Chunk]):
         chunks: list[Chunk] = []
         async with contextlib.aclosing(
             reply_events(self._service.engine, plan.generations, plan.make_assembler, watch)
-        ) as events:
-            async for event in events:
-                usage.add(event)
-                chunks += plan.reply.add(event)
+        ) as steps:
+            async for step in steps:
+                usage.add(step)
+                chunks += plan.reply.add(step)
         body = plan.reply.whole(chunks, usage.total())
         await output.whole(msgspec.structs.replace(body, timing=usage.timing(watch)))
 
@@ -151,10 +153,13 @@ class GenerationEndpoint(Generic[Chunk]):
         usage = UsageTally(plan.generations)
         async with contextlib.aclosing(
             reply_events(self._service.engine, plan.generations, plan.make_assembler, watch)
-        ) as events:
-            async for event in events:
-                usage.add(event)
-                chunks = plan.reply.add(event)
+        ) as steps:
+            async for step in steps:
+                usage.add(step)
+                chunks = plan.reply.add(step)
+                if plan.has_running_usage:
+                    total = usage.total()
+                    chunks = [msgspec.structs.replace(chunk, usage=total) for chunk in chunks]
                 if usage.is_complete:
                     chunks[-1] = msgspec.structs.replace(chunks[-1], timing=usage.timing(watch))
                 await output.write(chunks)
@@ -221,19 +226,17 @@ class UsageTally:
         self._num_prompt_tokens = sum(len(generation.prompt_token_ids) for generation in generations)
         self._first_indices = {generation.first_index for generation in generations}
         self._num_open = sum(generation.sampling.n for generation in generations)
-        self._num_cached_tokens = 0
+        self._num_cached_tokens: dict[int, int] = {}  # by the index of a prompt's first choice
         self._num_output_tokens = 0
-        self._num_reasoning_tokens = 0
+        self._num_reasoning_tokens: dict[int, int] = {}  # by choice
 
-    def add(self, event: ReplyEvent) -> None:
-        """Counts a choice that ended; other events change nothing."""
-        if not isinstance(event, Finish):
-            return
-        self._num_open -= 1
-        self._num_output_tokens += event.num_output_tokens
-        self._num_reasoning_tokens += event.num_reasoning_tokens
-        if event.index in self._first_indices:
-            self._num_cached_tokens += event.num_cached_tokens
+    def add(self, step: ReplyStep) -> None:
+        """Counts what a choice has by now."""
+        self._num_open -= step.is_last
+        self._num_output_tokens += len(step.token_ids)
+        self._num_reasoning_tokens[step.index] = step.num_reasoning_tokens
+        if step.index in self._first_indices:
+            self._num_cached_tokens[step.index] = step.num_cached_tokens
 
     @property
     def is_complete(self) -> bool:
@@ -242,7 +245,7 @@ class UsageTally:
 
     def timing(self, watch: Stopwatch) -> Timing:
         """The times so far."""
-        return watch.read(self._num_cached_tokens)
+        return watch.read(sum(self._num_cached_tokens.values()))
 
     def total(self) -> Usage:
         """The counts so far."""
@@ -250,8 +253,8 @@ class UsageTally:
             prompt_tokens=self._num_prompt_tokens,
             completion_tokens=self._num_output_tokens,
             total_tokens=self._num_prompt_tokens + self._num_output_tokens,
-            prompt_tokens_details=PromptTokensDetails(self._num_cached_tokens),
-            completion_tokens_details=CompletionTokensDetails(self._num_reasoning_tokens),
+            prompt_tokens_details=PromptTokensDetails(sum(self._num_cached_tokens.values())),
+            completion_tokens_details=CompletionTokensDetails(sum(self._num_reasoning_tokens.values())),
         )
 
 

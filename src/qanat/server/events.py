@@ -89,3 +89,26 @@ class Finish(msgspec.Struct, frozen=True):
 
 ReplyEvent = TextDelta | ReasoningDelta | ToolCallDelta | PromptScores | Finish
 """Everything that can be said about a choice."""
+
+
+class ReplyStep(msgspec.Struct, frozen=True):
+    """What one event of the engine means for one choice. What is said in it belongs together.
+
+    Attributes:
+        index: choice.
+        events: what is to be said, in order.
+        token_ids: tokens that are certain to count from now on; those of all steps of a choice are its output.
+        num_reasoning_tokens: tokens of the thinking block so far.
+        num_cached_tokens: prompt tokens supplied by the prefix cache.
+    """
+
+    index: int
+    events: list[ReplyEvent]
+    token_ids: list[int]
+    num_reasoning_tokens: int
+    num_cached_tokens: int
+
+    @property
+    def is_last(self) -> bool:
+        """True if the choice ends with it."""
+        return bool(self.events) and isinstance(self.events[-1], Finish)

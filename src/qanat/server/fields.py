@@ -81,7 +81,6 @@ SHARED_REFUSALS: dict[str, RefusedField] = {
     "prompt_embeds": RefusedField(_never, "Embeddings as input are not offered; send text or token ids."),
     "logits_processors": RefusedField(_is([]), "Code from requests is not run; use logit_bias."),
     "logprob_token_ids": RefusedField(_never, "Use logprobs, which lists the most likely tokens."),
-    "return_token_ids": RefusedField(_is(False), "Token ids in answers are not in this version."),
     "kv_transfer_params": RefusedField(_never, "Prefill-decode disaggregation is not in this version."),
     "repetition_detection": RefusedField(_never, "Use repetition_penalty."),
     "vllm_xargs": RefusedField(_is({}), "Arguments for plug-ins have no meaning here."),

@@ -15,7 +15,7 @@ from qanat.core.sampling_params import SamplingParams
 from qanat.engine.async_engine import AsyncEngine
 from qanat.server.assembler import Assembler
 from qanat.server.errors import error_of
-from qanat.server.events import Finish, ReplyEvent
+from qanat.server.events import Finish, ReplyStep
 from qanat.server.timing import Stopwatch
 
 AssemblerFactory = Callable[[int], Assembler]
@@ -52,8 +52,8 @@ async def reply_events(
     generations: Sequence[Generation],
     make_assembler: AssemblerFactory,
     watch: Stopwatch,
-) -> AsyncGenerator[ReplyEvent, None]:
-    """Events of all choices of all generations; each choice ends with one `Finish`.
+) -> AsyncGenerator[ReplyStep, None]:
+    """News of all choices of all generations; each choice ends with one `Finish`.
 
     Closing the generator aborts what still runs.
 
@@ -61,23 +61,50 @@ async def reply_events(
         QanatError: the engine refused or lost one of them; the others are aborted.
     """
     if len(generations) == 1:
-        async with contextlib.aclosing(_events_of(engine, generations[0], make_assembler, watch)) as events:
-            async for event in events:
-                yield event
+        async with contextlib.aclosing(_steps_of(engine, generations[0], make_assembler, watch)) as steps:
+            async for step in steps:
+                yield step
         return
     async with contextlib.aclosing(
-        _merged([_events_of(engine, generation, make_assembler, watch) for generation in generations])
-    ) as events:
-        async for event in events:
-            yield event
+        _merged([_steps_of(engine, generation, make_assembler, watch) for generation in generations])
+    ) as steps:
+        async for step in steps:
+            yield step
 
 
-async def _events_of(
+class _Choice:
+    """One choice in the making: its assembler, and the tokens that may yet turn out not to count."""
+
+    def __init__(self, index: int, assembler: Assembler) -> None:
+        self._index = index
+        self._assembler = assembler
+        self._num_certain = 0
+        self._waiting_ids: list[int] = []
+
+    def push(self, event: GenerationEvent) -> ReplyStep:
+        """Takes the engine's next event."""
+        events = self._assembler.push(event)
+        num_certain = self._assembler.num_certain_tokens
+        if events and isinstance(events[-1], Finish):
+            num_certain = events[-1].num_output_tokens
+        waiting = self._waiting_ids + event.token_ids
+        num_new = num_certain - self._num_certain
+        self._waiting_ids, self._num_certain = waiting[num_new:], num_certain
+        return ReplyStep(
+            self._index,
+            events,
+            waiting[:num_new],
+            self._assembler.num_reasoning_tokens,
+            event.num_cached_tokens,
+        )
+
+
+async def _steps_of(
     engine: AsyncEngine, generation: Generation, make_assembler: AssemblerFactory, watch: Stopwatch
-) -> AsyncGenerator[ReplyEvent, None]:
-    """Events of one prompt's choices."""
-    num_choices = generation.sampling.n
-    assemblers = {i: make_assembler(generation.first_index + i) for i in range(num_choices)}
+) -> AsyncGenerator[ReplyStep, None]:
+    """News of one prompt's choices."""
+    first = generation.first_index
+    choices = {i: _Choice(first + i, make_assembler(first + i)) for i in range(generation.sampling.n)}
     source = engine.generate(
         generation.prompt_token_ids,
         generation.sampling,
@@ -92,17 +119,16 @@ async def _events_of(
             if event.finish_reason is FinishReason.ERROR:
                 raise _error_of(event)
             watch.add(event)
-            assembler = assemblers.get(event.index)
-            if assembler is None:  # the choice ended at a stop string; this is what was on its way
+            choice = choices.get(event.index)
+            if choice is None:  # the choice ended at a stop string; this is what was on its way
                 continue
-            replies = assembler.push(event)
-            if replies and isinstance(replies[-1], Finish):
-                del assemblers[event.index]
+            step = choice.push(event)
+            if step.is_last:
+                del choices[event.index]
                 if event.finish_reason is None:
                     await engine.end_choice(generation.request_id, event)
-            for reply in replies:
-                yield reply
-            if not assemblers:
+            yield step
+            if not choices:
                 return
 
 
@@ -113,14 +139,14 @@ def _error_of(event: GenerationEvent) -> QanatError:
     return error
 
 
-async def _merged(sources: Sequence[AsyncIterator[ReplyEvent]]) -> AsyncGenerator[ReplyEvent, None]:
-    """Events of all sources as they come; the first error ends all."""
-    news: asyncio.Queue[ReplyEvent | Exception | None] = asyncio.Queue()
+async def _merged(sources: Sequence[AsyncIterator[ReplyStep]]) -> AsyncGenerator[ReplyStep, None]:
+    """News of all sources as they come; the first error ends all."""
+    news: asyncio.Queue[ReplyStep | Exception | None] = asyncio.Queue()
 
-    async def pump(source: AsyncIterator[ReplyEvent]) -> None:
+    async def pump(source: AsyncIterator[ReplyStep]) -> None:
         try:
-            async for event in source:
-                news.put_nowait(event)
+            async for step in source:
+                news.put_nowait(step)
         except Exception as error:  # handed over, to be raised where the events are read
             news.put_nowait(error)
         else:

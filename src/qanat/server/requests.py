@@ -40,10 +40,12 @@ class StreamOptions(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fi
 
     Attributes:
         include_usage: one more chunk, the last, with the token counts.
+        continuous_usage_stats: the token counts so far in every chunk.
         include_obfuscation: accepted for OpenAI's clients; chunks are never padded.
     """
 
     include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
     include_obfuscation: bool | None = None
 
 
@@ -58,6 +60,7 @@ class GenerationRequest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknow
         cache_salt: keeps this request's cached prefixes apart from those of others.
         request_id: part of the answer's id.
         return_tokens_as_token_ids: tokens in logprobs read "token_id:N" in place of their text.
+        return_token_ids: answer with the token ids of prompt and output too.
     """
 
     model: str | None = None
@@ -89,11 +92,17 @@ class GenerationRequest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknow
     cache_salt: str = ""
     request_id: str = ""
     return_tokens_as_token_ids: bool = False
+    return_token_ids: bool = False
 
     @property
     def has_usage_chunk(self) -> bool:
         """True if the stream is to end with the token counts."""
         return self.stream_options is not None and self.stream_options.include_usage is True
+
+    @property
+    def has_running_usage(self) -> bool:
+        """True if every chunk of the stream is to carry the token counts so far."""
+        return self.stream_options is not None and self.stream_options.continuous_usage_stats is True
 
     def check_shared(self) -> None:
         """Checks rules between fields.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from qanat.server.events import ToolCallDelta
@@ -55,6 +56,11 @@ class CallReader:
     def is_reading(self) -> bool:
         """True within a call, or what may be one."""
         return self._parser is not None
+
+    @property
+    def pending(self) -> Sequence[Unit]:
+        """Units of what may yet turn out to be text."""
+        return self._pending
 
     @property
     def is_open(self) -> bool:
