@@ -8,6 +8,7 @@ import pytest
 
 from qanat.cli.main import main
 from qanat.config.engine_config import OPTIONS, ServerOptions
+from qanat.config.operation_options import OperationOptions
 from qanat.config.options import options_of
 from tests.config.tiny_folder import write_model
 
@@ -46,7 +47,7 @@ def test_every_setting_of_the_engine_is_there_with_a_reason(
     assert rows["--memory-share"]["reason"].startswith("--gpu-memory-utilization: ")
     assert rows["--max-num-queued-reqs"]["reason"] == "default"
     assert rows["--max-model-len"]["reason"] == "the model's window"
-    server = {one.name for one in options_of(ServerOptions)}
+    server = {one.name for group in (ServerOptions, OperationOptions) for one in options_of(group)}
     not_settled = {
         "revision",
         "download_dir",

@@ -91,7 +91,6 @@ def test_a_serve_command_resolves_and_fits(command: SeedCommand, model: Path) ->
         ("--speculative-config", "--speculative-config"),
         ("--speculative_config", "--speculative-config"),
         ("--additional-config", "--additional-config"),
-        ("--profiler-config", "--profiler-config"),
         ("--trust-remote-code", "--trust-remote-code"),
         ("--mm-processor-cache-gb", "--mm-processor-cache-gb"),
         ("--allowed-local-media-path", "--allowed-local-media-path"),
@@ -99,6 +98,7 @@ def test_a_serve_command_resolves_and_fits(command: SeedCommand, model: Path) ->
         ("--distributed_executor_backend", "--distributed-executor-backend"),
     ):
         assert (flag in words) <= (field in decided), flag
+    assert ("--profiler-config" in words) == (prepared.config.profiler is not None)
     start = plan_start(prepared.config, available_bytes=TWO_CORES.available_bytes)
     assert start.memory.num_requests_of(limits.max_model_len) >= 1
 

@@ -11,9 +11,9 @@ from qanat.config.values import Kind
 from qanat.core.errors import ConfigError
 
 
-def test_there_are_about_sixty_settings_in_six_groups() -> None:
-    assert len(GROUPS) == 6
-    assert 40 <= len(OPTIONS) <= 65
+def test_there_are_about_seventy_settings_in_seven_groups() -> None:
+    assert len(GROUPS) == 7
+    assert 40 <= len(OPTIONS) <= 75
     assert set(OPTIONS) == {
         field.name
         for field in dataclasses.fields(EngineConfig)

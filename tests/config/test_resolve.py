@@ -113,7 +113,12 @@ def test_short_names_of_types(short: str, full: str) -> None:
         ({"compilation_config": {"cudagraph_mode": "NONE"}}, "--compilation-config", "no graphs", "eagerly"),
         ({"speculative_config": {"method": "mtp"}}, "--speculative-config", "no speculation", "not yet"),
         ({"additional_config": {"enable_cpu_binding": True}}, "--additional-config", "no effect", "Ascend"),
-        ({"profiler_config": {"profiler": "torch"}}, "--profiler-config", "no profiler", "not yet"),
+        (
+            {"profiler_config": {"profiler": "torch"}},
+            "--profiler-config",
+            "no profiler",
+            "torch_profiler_dir",
+        ),
         ({"reasoning_parser": "deepseek_r1"}, "--reasoning-parser", "qwen3", "own vocabulary"),
         ({"num_threads": 16}, "--num-threads", 2, "may use 2 cores"),
         ({"max_num_seqs": 600}, "--max-num-batched-tokens", 600, "a token for each running request"),

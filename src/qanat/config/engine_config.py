@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from qanat.config.operation_options import OperationOptions
 from qanat.config.options import Option, option, options_of
 from qanat.config.values import Kind
 from qanat.core.decision import Decision
@@ -200,7 +201,10 @@ class ExecutionOptions:
         Kind.JSON, None, "vLLM-Ascend's own options, as JSON; checked, without effect on this platform."
     )
     profiler_config: Mapping[str, Any] | None = option(
-        Kind.JSON, None, "Profiler, as JSON; checked, not yet used in this version."
+        Kind.JSON,
+        None,
+        'Profiler, as JSON: {"profiler": "torch", "torch_profiler_dir": "./profiles"}; /start_profile and '
+        "/stop_profile record with it. Default: off.",
     )
     enable_nan_check: bool = option(
         Kind.SWITCH, True, "End a request with an error when its logits are not finite."
@@ -330,7 +334,7 @@ class ServerOptions:
     log_format: str = option(
         Kind.TEXT,
         "text",
-        "How the server writes its log: text, or json with one object per line. The engine's own process writes text.",
+        "How the log is written: text, or json with one object per line, those of the engine's process included.",
         choices=("text", "json"),
     )
 
@@ -342,12 +346,19 @@ GROUPS: tuple[type, ...] = (
     ParallelOptions,
     ExecutionOptions,
     ServerOptions,
+    OperationOptions,
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineConfig(
-    ModelOptions, CacheOptions, SchedulerOptions, ParallelOptions, ExecutionOptions, ServerOptions
+    ModelOptions,
+    CacheOptions,
+    SchedulerOptions,
+    ParallelOptions,
+    ExecutionOptions,
+    ServerOptions,
+    OperationOptions,
 ):
     """All wishes in one flat, frozen object: `EngineConfig(model="./Qwen3-0.6B", max_num_seqs=8)`.
 

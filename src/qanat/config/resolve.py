@@ -8,6 +8,7 @@ from qanat.config.limits import cache_limits, dtype_name, scheduler_limits
 from qanat.config.machine import MachineInfo
 from qanat.config.model_config import ModelConfig
 from qanat.config.model_source import DEMO_NAME
+from qanat.config.profiler import profiler_settings
 from qanat.config.resolved import ResolvedConfig
 from qanat.config.unbuilt import check_refused, decide_unbuilt
 from qanat.config.values import Kind, read_text
@@ -62,6 +63,7 @@ def resolve(
         step_timeout_s=float(wishes.step_timeout_s or DEFAULT_STEP_TIMEOUT_S),
         init_timeout_s=float(wishes.init_timeout_s or DEFAULT_INIT_TIMEOUT_S),
         open_limits=open_limits,
+        profiler=profiler_settings(wishes.profiler_config, said),
     )
     return config, said
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from qanat.config.model_config import ModelConfig
+from qanat.config.profiler import ProfilerSettings
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ class ResolvedConfig:
         step_timeout_s: /health fails when work is pending and no step ended for so long.
         init_timeout_s: the engine process must be ready within this.
         open_limits: of "max_model_len" and "max_num_seqs", those that nobody set; the memory plan may lower them.
+        profiler: how profiles are recorded; None if that is switched off.
     """
 
     model_path: str
@@ -90,3 +92,4 @@ class ResolvedConfig:
     step_timeout_s: float = 120.0
     init_timeout_s: float = 600.0
     open_limits: tuple[str, ...] = ()
+    profiler: ProfilerSettings | None = None

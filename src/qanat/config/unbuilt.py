@@ -20,7 +20,6 @@ _JSON_FLAGS: Mapping[str, tuple[str, str]] = {
     "compilation_config": ("no graphs", f"{LATER}: every step runs eagerly"),
     "speculative_config": ("no speculation", f"{LATER}: every token is computed by the model itself"),
     "additional_config": ("no effect", "these are options of vLLM-Ascend; this version computes on the CPU"),
-    "profiler_config": ("no profiler", LATER),
 }
 """What happens instead, and why, for flags with JSON values."""
 
