@@ -206,6 +206,16 @@ class ExecutionOptions:
         'Profiler, as JSON: {"profiler": "torch", "torch_profiler_dir": "./profiles"}; /start_profile and '
         "/stop_profile record with it. Default: off.",
     )
+    structured_outputs_config: Mapping[str, Any] | None = option(
+        Kind.JSON,
+        None,
+        "Structured output, as JSON: backend (guidance or xgrammar), compile_timeout_s (5), max_form_bytes (1MiB), "
+        "max_compile_memory_bytes (256MiB), disable_any_whitespace, disable_additional_properties, "
+        "enable_in_reasoning.",
+    )
+    guided_decoding_backend: str | None = option(
+        Kind.TEXT, None, "Older name of --structured-outputs-config.backend."
+    )
     enable_nan_check: bool = option(
         Kind.SWITCH, True, "End a request with an error when its logits are not finite."
     )

@@ -10,6 +10,7 @@ from qanat.config.model_config import ModelConfig
 from qanat.config.model_source import DEMO_NAME
 from qanat.config.profiler import profiler_settings
 from qanat.config.resolved import ResolvedConfig
+from qanat.config.structured import structured_settings
 from qanat.config.unbuilt import check_refused, decide_unbuilt
 from qanat.config.values import Kind, read_text
 from qanat.core.decision import Decision
@@ -64,6 +65,9 @@ def resolve(
         init_timeout_s=float(wishes.init_timeout_s or DEFAULT_INIT_TIMEOUT_S),
         open_limits=open_limits,
         profiler=profiler_settings(wishes.profiler_config, said),
+        structured=structured_settings(
+            wishes.structured_outputs_config, wishes.guided_decoding_backend, said
+        ),
     )
     return config, said
 

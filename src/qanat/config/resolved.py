@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from qanat.config.model_config import ModelConfig
 from qanat.config.profiler import ProfilerSettings
+from qanat.config.structured import StructuredSettings
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ class ResolvedConfig:
         init_timeout_s: the engine process must be ready within this.
         open_limits: of "max_model_len" and "max_num_seqs", those that nobody set; the memory plan may lower them.
         profiler: how profiles are recorded; None if that is switched off.
+        structured: how forms of outputs are compiled.
     """
 
     model_path: str
@@ -93,3 +95,4 @@ class ResolvedConfig:
     init_timeout_s: float = 600.0
     open_limits: tuple[str, ...] = ()
     profiler: ProfilerSettings | None = None
+    structured: StructuredSettings = StructuredSettings()
