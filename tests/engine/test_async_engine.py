@@ -157,7 +157,7 @@ async def test_a_client_that_pauses_does_not_make_the_engine_look_stalled(engine
     await wait_until(lambda: engine.stats().num_running == 0)
     assert engine.health().num_pending == 0
     assert engine.health().last_step_age_s == 0.0
-    assert len([event async for event in stream]) == 4
+    assert len([token_id async for event in stream for token_id in event.token_ids]) == 4
 
 
 async def test_wrong_types_are_refused_and_the_core_lives(engine: AsyncEngine) -> None:

@@ -41,6 +41,9 @@ logger = logging.getLogger(__name__)
 REFUSALS: tuple[type[QanatError], ...] = (QueueFullError, ContextLengthError, InvalidRequestError)
 """Errors with which the core refuses a request: raised to the caller, as nothing has been generated."""
 
+MAX_RECEIVING_S = 0.005
+"""How long steps that have piled up are taken in a row before the streams get their turn."""
+
 
 class EngineHealth(msgspec.Struct, frozen=True):
     """Whether work makes progress.
@@ -289,6 +292,7 @@ class AsyncEngine:
 
     async def _receive(self) -> None:
         """Hands the core's news to the streams, until it dies."""
+        turn_s = time.monotonic()
         try:
             while True:
                 message = await self._client.receive()
@@ -298,6 +302,9 @@ class AsyncEngine:
                 self._metrics.on_step(message.outputs, self._last_progress_s)
                 for output in message.outputs:
                     await self._hand_over(output)
+                if time.monotonic() - turn_s > MAX_RECEIVING_S:
+                    await asyncio.sleep(0)
+                    turn_s = time.monotonic()
         except EngineDeadError as error:
             self._fail_all(error)
         except Exception as error:  # whatever it is, nobody may wait for ever

@@ -103,12 +103,14 @@ class ProcessClient:
             raise EngineDeadError("The engine process has ended; see its output above.") from None
 
     async def receive(self) -> FromCore:
-        """The next message.
+        """The next message; one that is already there comes at once, without a turn of the event loop.
 
         Raises:
             EngineDeadError: the process ended and nothing more can come.
         """
         assert self._exit is not None
+        with contextlib.suppress(zmq.Again):
+            return self._decoder.decode(await self._inbox.recv(flags=zmq.NOBLOCK))
         received = asyncio.ensure_future(self._inbox.recv())
         await asyncio.wait({received, self._exit}, return_when=asyncio.FIRST_COMPLETED)
         if not received.done():  # what it said before it ended may still be on its way

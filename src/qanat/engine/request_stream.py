@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+
+import msgspec
 
 from qanat.core.errors import QanatError, SlowClientError
 from qanat.core.outputs import RequestOutput
-from qanat.core.request import Request
+from qanat.core.request import FinishReason, Request
 from qanat.engine.output_processor import OutputProcessor
 from qanat.engine.tokenizer import Tokenizer
 
@@ -16,6 +19,9 @@ MAX_UNREAD_OUTPUTS = 8192
 
 class RequestStream:
     """Requests of one call, their text state, and the outputs that wait to be read.
+
+    A caller who keeps up gets every output by itself. One who does not gets all that waits of a choice in one piece,
+    so that a server with much to do says more at a time instead of falling behind.
 
     Attributes:
         request_id: as the caller knows it.
@@ -27,8 +33,10 @@ class RequestStream:
         self.request_id = request_id
         self.requests = {request.request_id: request for request in requests}
         self.processors = {request.request_id: OutputProcessor(tokenizer, request) for request in requests}
-        self._outputs: asyncio.Queue[RequestOutput | QanatError] = asyncio.Queue()
-        self._is_failed = False
+        self._unread: dict[str, list[RequestOutput]] = {}
+        self._num_unread = 0
+        self._reader: asyncio.Future[None] | None = None
+        self._failure: QanatError | None = None
 
     @property
     def num_open(self) -> int:
@@ -44,27 +52,54 @@ class RequestStream:
 
     def put(self, output: RequestOutput) -> bool:
         """Takes an output of the core. False, once, if the caller is so far behind that the call ends."""
-        if self._is_failed:
+        if self._failure is not None:
             return True
-        if self._outputs.qsize() < MAX_UNREAD_OUTPUTS:
-            self._outputs.put_nowait(output)
-            return True
-        self.fail(SlowClientError("The client reads its stream too slowly; the request was ended."))
-        return False
+        if self._num_unread >= MAX_UNREAD_OUTPUTS:
+            self.fail(SlowClientError("The client reads its stream too slowly; the request was ended."))
+            return False
+        self._num_unread += 1
+        waiting = self._unread.get(output.request_id)
+        if waiting is None:
+            self._unread[output.request_id] = [output]
+            self._wake()
+        else:
+            waiting.append(output)
+        return True
 
     def fail(self, error: QanatError) -> None:
         """Ends the call with an error, after what is still to be read."""
-        if not self._is_failed:
-            self._is_failed = True
-            self._outputs.put_nowait(error)
+        if self._failure is None:
+            self._failure = error
+            self._wake()
 
     async def get(self) -> RequestOutput:
-        """The next output.
+        """What waits of one choice, or the next output.
 
         Raises:
             QanatError: the call has failed.
         """
-        output = await self._outputs.get()
-        if isinstance(output, QanatError):
-            raise output
-        return output
+        while not self._unread:
+            if self._failure is not None:
+                raise self._failure
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
+        choice_id, outputs = next(iter(self._unread.items()))
+        del self._unread[choice_id]
+        if len(outputs) > 1 and outputs[-1].finish_reason is FinishReason.ERROR:
+            self._unread[choice_id] = [outputs.pop()]  # callers raise it; the tokens before it are theirs
+        self._num_unread -= len(outputs)
+        return outputs[0] if len(outputs) == 1 else joined(outputs)
+
+    def _wake(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+
+def joined(outputs: Sequence[RequestOutput]) -> RequestOutput:
+    """Outputs of one request that follow each other, as one; the last of them says whether and how it ended."""
+    return msgspec.structs.replace(
+        outputs[-1],
+        new_token_ids=[token_id for output in outputs for token_id in output.new_token_ids],
+        logprobs=[entry for output in outputs for entry in output.logprobs],
+        prompt_logprobs=[entry for output in outputs for entry in output.prompt_logprobs],
+    )
