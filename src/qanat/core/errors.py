@@ -9,15 +9,17 @@ class QanatError(Exception):
     Args:
         message: one sentence or two; it names the setting or field to change.
         param: the request field or flag at fault, where there is one.
+        retry_after_s: whole seconds after which the same request may succeed; 0 if nothing is known.
     """
 
     code = "internal_error"
     status = 500
 
-    def __init__(self, message: str, *, param: str | None = None) -> None:
+    def __init__(self, message: str, *, param: str | None = None, retry_after_s: int = 0) -> None:
         super().__init__(message)
         self.message = message
         self.param = param
+        self.retry_after_s = retry_after_s
 
 
 class ConfigError(QanatError):
@@ -78,6 +80,13 @@ class QueueFullError(QanatError):
     status = 429
 
 
+class RateLimitError(QanatError):
+    """A bound of the caller's key is reached; try again later."""
+
+    code = "rate_limit_exceeded"
+    status = 429
+
+
 class DeadlineError(QanatError):
     """The request's own deadline passed before it finished."""
 
@@ -109,3 +118,23 @@ class IntegrityError(QanatError):
     """A bookkeeping invariant of the cache is broken: a defect in Qanat itself."""
 
     code = "integrity_error"
+
+
+class ProfilerStateError(QanatError):
+    """A profile is to start while one runs, or to stop while none does."""
+
+    code = "profiler_state"
+    status = 409
+
+
+class ProfileWriteError(QanatError):
+    """A profile's files cannot be written: no room, no rights, no such folder."""
+
+    code = "profile_not_written"
+
+
+class EngineRestartingError(QanatError):
+    """The engine process died and a new one is on its way; try again."""
+
+    code = "engine_restarting"
+    status = 503

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Protocol
 
 from qanat.core.batch import ScheduledBatch, StepOutput
+from qanat.core.errors import QanatError
 from qanat.core.memory_plan import MemoryPlan
+from qanat.core.profile import ProfileReport
 
 
 class Executor(Protocol):
@@ -23,6 +26,27 @@ class Executor(Protocol):
 
     def op_table(self) -> list[str]:
         """Provider of each kernel, one line per op."""
+        ...
+
+    def start_profile(self) -> None:
+        """Records steps from the next one on.
+
+        Raises:
+            ProfilerStateError: a profile is recorded or written already, or profiling is switched off.
+            ProfileWriteError: its folder cannot be written to.
+        """
+        ...
+
+    def stop_profile(self, on_report: Callable[[ProfileReport | QanatError], None]) -> None:
+        """Ends the profile; `on_report` is called, maybe from another thread, once its files are written.
+
+        Raises:
+            ProfilerStateError: there is no profile.
+        """
+        ...
+
+    def end_overdue_profile(self) -> None:
+        """Ends a profile that has run for as long as it may; costs nothing while there is none."""
         ...
 
     def shutdown(self) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
 
 from qanat.config.resolved import ResolvedConfig
 from qanat.core.batch import ScheduledBatch, StepOutput
+from qanat.core.errors import QanatError
 from qanat.core.memory_plan import MemoryPlan
+from qanat.core.profile import ProfileReport
 from qanat.worker.worker import Worker
 
 
@@ -31,10 +34,9 @@ class UniprocExecutor:
     def execute(self, batch: ScheduledBatch) -> Future[StepOutput]:
         """Runs the step; the future is done, with its result or with the exception that ended it."""
         future: Future[StepOutput] = Future()
-        if self._worker is None:
-            raise RuntimeError("the executor was shut down")
+        worker = self._loaded()
         try:
-            future.set_result(self._worker.execute(batch))
+            future.set_result(worker.execute(batch))
         except Exception as error:  # whoever asks for the result meets it
             future.set_exception(error)
         return future
@@ -43,6 +45,24 @@ class UniprocExecutor:
         """Provider of each kernel, one line per op."""
         return self._worker.op_table() if self._worker is not None else []
 
+    def start_profile(self) -> None:
+        """Records steps from the next one on; see `Executor`."""
+        self._loaded().profiler.start()
+
+    def stop_profile(self, on_report: Callable[[ProfileReport | QanatError], None]) -> None:
+        """Ends the profile; see `Executor`."""
+        self._loaded().profiler.stop(on_report)
+
+    def end_overdue_profile(self) -> None:
+        """Ends a profile that has run for as long as it may."""
+        if self._worker is not None and self._worker.profiler.is_running:
+            self._worker.profiler.end_overdue()
+
     def shutdown(self) -> None:
         """Releases the model and the cache."""
         self._worker = None
+
+    def _loaded(self) -> Worker:
+        if self._worker is None:
+            raise RuntimeError("the executor was shut down")
+        return self._worker

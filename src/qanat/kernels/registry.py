@@ -56,6 +56,14 @@ class Op(Generic[P, R]):
         """The provider that calls go to."""
         return self._chosen
 
+    def wrap(self, make: Callable[[Callable[P, R]], Callable[P, R]]) -> None:
+        """Puts a function around the chosen provider: what `make` returns for it is called from now on."""
+        self._function = make(self._chosen.function)
+
+    def unwrap(self) -> None:
+        """Takes it away; calls go straight to the chosen provider again."""
+        self._function = self._chosen.function
+
     def register(
         self,
         name: str,

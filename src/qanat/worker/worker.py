@@ -18,6 +18,7 @@ from qanat.worker.cache_tensors import DTYPES, allocate_cache
 from qanat.worker.load_bar import LoadBar
 from qanat.worker.memory_plan import plan_memory
 from qanat.worker.model_runner import ModelRunner, RunnerLimits
+from qanat.worker.profiler import Profiler
 from qanat.worker.weight_size import weight_bytes
 
 logger = logging.getLogger(__name__)
@@ -33,6 +34,7 @@ class Worker:
 
     Attributes:
         memory_plan: what `load` allocates.
+        profiler: records steps when it is told to.
 
     Raises:
         CapacityError: the model or its cache does not fit.
@@ -51,6 +53,7 @@ class Worker:
             available_bytes=self._platform.memory().available_bytes,
             weight_bytes=weight_bytes(config),
         )
+        self.profiler = Profiler(config.profiler)
         self._runner: ModelRunner | None = None
 
     def load(self) -> None:
@@ -84,6 +87,8 @@ class Worker:
             IntegrityError: the batch contradicts what the rows hold.
         """
         assert self._runner is not None, "load() comes first"
+        if self.profiler.is_running:
+            return self.profiler.run(batch, self._runner.run)
         return self._runner.run(batch)
 
     def op_table(self) -> list[str]:
