@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from llguidance import LLMatcher
+from typing import Any
+
+from llguidance import LLMatcher, regex_to_lark
 from llguidance.gbnf_to_lark import any_to_lark
 
 from qanat.core.errors import StructuredOutputError
 from qanat.core.structured_outputs import StructuredOutputsParams
-from qanat.structured.json_schema import json_grammar_source
+from qanat.structured.json_schema import WHITESPACE, SchemaDocument, decoded_schema, schema_text
 from qanat.structured.lark import Grammar, TokenId, escaped
+from qanat.structured.tags import Format, TagGrammar, decoded_tag
 
 
 def grammar_of(params: StructuredOutputsParams, token_id: TokenId) -> str:
@@ -24,22 +27,75 @@ def grammar_of(params: StructuredOutputsParams, token_id: TokenId) -> str:
     Raises:
         StructuredOutputError: the form is malformed, or uses what is not supported; the message names it.
     """
-    if params.json is not None or params.json_object:
-        source = json_grammar_source(
-            params.json if params.json is not None else {"type": "object"},
-            whitespace_pattern=params.whitespace_pattern,
-            is_compact=params.disable_any_whitespace,
-            is_closed=params.disable_additional_properties,
+    return _Translation(params, token_id).text()
+
+
+class _Translation:
+    def __init__(self, params: StructuredOutputsParams, token_id: TokenId) -> None:
+        self._params = params
+        self._grammar = Grammar(token_id)
+
+    def text(self) -> str:
+        params = self._params
+        if params.structural_tag is not None:
+            contents = {
+                "json_schema": self._json_format,
+                "regex": self._regex_format,
+                "grammar": self._grammar_format,
+            }
+            expression = TagGrammar(self._grammar, contents).expression(decoded_tag(params.structural_tag))
+            return self._grammar.text(expression)
+        if params.regex is not None:
+            return self._grammar.text(self._regex(params.regex))
+        if params.choice is not None:
+            return self._grammar.text(self._choice(params.choice))
+        if params.grammar is not None:
+            return lark_of(params.grammar)
+        schema = {"type": "object"} if params.json is None else params.json
+        return str(LLMatcher.grammar_from_json_schema(self._schema(schema, is_lenient=False)))
+
+    def _schema(self, schema: Any, *, is_lenient: bool) -> str:
+        params = self._params
+        document = SchemaDocument(
+            decoded_schema(schema), is_closed=params.disable_additional_properties, is_lenient=is_lenient
         )
-        return str(LLMatcher.grammar_from_json_schema(source))
-    if params.regex is not None:
-        return str(LLMatcher.grammar_from_regex(params.regex))
-    if params.choice is not None:
-        grammar = Grammar(token_id)
-        return grammar.text(grammar.terminal("/" + "|".join(escaped(text) for text in params.choice) + "/"))
-    if params.grammar is not None:
-        try:
-            return str(any_to_lark(params.grammar))
-        except Exception as error:  # the converter raises bare exceptions
-            raise StructuredOutputError(f"The grammar is not understood: {error}.", param="grammar") from None
-    raise StructuredOutputError("structural_tag is not supported yet.", param="structural_tag")
+        whitespace = None if params.disable_any_whitespace else (params.whitespace_pattern or WHITESPACE)
+        return schema_text(document.prepared(), whitespace_pattern=whitespace)
+
+    def _regex(self, pattern: str) -> str:
+        return self._grammar.terminal(f"/{regex_to_lark(pattern, '')}/")
+
+    def _choice(self, texts: list[str]) -> str:
+        if not texts:
+            raise StructuredOutputError("choice needs at least one text.", param="choice")
+        return self._grammar.terminal("/" + "|".join(escaped(text) for text in texts) + "/")
+
+    def _json_format(self, node: Format) -> str:
+        if node.get("style", "json") != "json":
+            raise StructuredOutputError(f"json_schema's style {node['style']!r} is not supported.")
+        schema = self._schema(node.get("json_schema"), is_lenient=node.get("strict") is False)
+        return self._grammar.rule(f"%json {schema}")
+
+    def _regex_format(self, node: Format) -> str:
+        pattern = node.get("pattern")
+        if not isinstance(pattern, str):
+            raise StructuredOutputError("The structural tag's pattern must be a text.")
+        return self._regex(pattern)
+
+    def _grammar_format(self, node: Format) -> str:
+        source = node.get("grammar")
+        if not isinstance(source, str):
+            raise StructuredOutputError("The structural tag's grammar must be a text.")
+        return self._grammar.subgrammar(lark_of(source))
+
+
+def lark_of(source: str) -> str:
+    """A grammar in Lark, of one in Lark or in GBNF.
+
+    Raises:
+        StructuredOutputError: it is neither.
+    """
+    try:
+        return str(any_to_lark(source))
+    except Exception as error:  # the converter raises bare exceptions
+        raise StructuredOutputError(f"The grammar is not understood: {error}.", param="grammar") from None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 TokenId = Callable[[str], "int | None"]
 """The id of a token that the tokenizer adds to its vocabulary as a whole, by its spelling; None if it has none."""
@@ -19,11 +20,6 @@ def escaped(text: str) -> str:
     return "".join(char if char.isascii() and char.isalnum() else f"\\x{{{ord(char):X}}}" for char in text)
 
 
-def without(text: str) -> str:
-    """A terminal's expression: any text in which this one does not occur."""
-    return f"/{ANY_TEXT}/ & ~/{ANY_TEXT}{escaped(text)}{ANY_TEXT}/"
-
-
 class Grammar:
     """Collects the rules of one grammar under names of its own.
 
@@ -35,6 +31,7 @@ class Grammar:
         self._token_id = token_id
         self._lines: list[str] = []
         self._names: dict[str, str] = {}
+        self._subgrammars: dict[str, str] = {}
 
     def rule(self, expression: str) -> str:
         """Names a rule; the same expression has one name."""
@@ -56,10 +53,32 @@ class Grammar:
         parts.append(self._plain(text[start:]))
         return " ".join(part for part in parts if part) or '""'
 
+    def lazy(self, terminal: str) -> str:
+        """Names a rule that ends as soon as its terminal can."""
+        return self._named("lazy", terminal)
+
+    def text_without(self, texts: Sequence[str]) -> str:
+        """A terminal's expression: any text in which none of these occurs."""
+        avoided = [f"~/{ANY_TEXT}{escaped(text)}{ANY_TEXT}/" for text in dict.fromkeys(texts)]
+        return " & ".join([f"/{ANY_TEXT}/", *avoided])
+
+    def token_in(self, text: str) -> int | None:
+        """Where in a text the first token stands that is written as itself; None if there is none."""
+        for found in _MAYBE_TOKEN.finditer(text):
+            if self._token_id(found[0]) is not None:
+                return found.start()
+        return None
+
     def first_token(self, text: str) -> int | None:
         """The id of the token that this text begins with, where it begins with one."""
         found = _MAYBE_TOKEN.match(text)
         return self._token_id(found[0]) if found else None
+
+    def subgrammar(self, source: str) -> str:
+        """An expression for another grammar of its own, whose rules may have any names."""
+        if source not in self._subgrammars:
+            self._subgrammars[source] = f"part_{len(self._subgrammars)}"
+        return f"@{self._subgrammars[source]}"
 
     def text(self, start: str) -> str:
         """The whole grammar.
@@ -67,7 +86,9 @@ class Grammar:
         Args:
             start: expression of the whole output.
         """
-        return "\n".join(["%llguidance {}", f"start: {start}", *self._lines, ""])
+        main = "\n".join(["%llguidance {}", f"start: {start}", *self._lines, ""])
+        parts = [{"name": name, "lark_grammar": source} for source, name in self._subgrammars.items()]
+        return json.dumps({"grammars": [{"name": "main", "lark_grammar": main}, *parts]})
 
     def _plain(self, text: str) -> str:
         return self.terminal(f"/{escaped(text)}/") if text else ""
@@ -76,5 +97,6 @@ class Grammar:
         key = f"{kind}:{expression}"
         if key not in self._names:
             self._names[key] = f"{kind}_{len(self._names)}"
-            self._lines.append(f"{self._names[key]}: {expression}")
+            mark = "[lazy]" if kind == "lazy" else ""
+            self._lines.append(f"{self._names[key]}{mark}: {expression}")
         return self._names[key]

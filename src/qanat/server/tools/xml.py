@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from qanat.server.tools.schema import STRING, json_of, parameter_types
 from qanat.server.tools.state import CallState
+from qanat.structured.parameters import STRING, json_of, parameter_types
 
 _FUNCTION = re.compile(r"<function=([^<>\n]+)>")
 _PARAMETER = re.compile(r"<parameter=([^<>\n]+)>")

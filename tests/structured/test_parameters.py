@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qanat.server.tools.schema import STRING, json_of, parameter_types
+from qanat.structured.parameters import STRING, json_of, parameter_types
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
