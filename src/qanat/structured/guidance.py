@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -24,6 +26,10 @@ STEP_ITEMS = 40_000
 MAX_LEXER_STATES = 50_000
 """States of one form's lexer, 1 to 2 KiB each."""
 MAX_MESSAGE_CHARS = 300
+MAX_FORCED_TOKENS = 16
+
+_OPTIONS = re.compile(r"^[ \t]*%llguidance[ \t]*(\{.*\})[ \t]*$", re.MULTILINE)
+"""The line of a grammar that holds its options."""
 
 TOO_COMPLEX = "The form became too complex to follow. Simplify the schema or grammar."
 
@@ -50,7 +56,7 @@ class GuidanceBackend:
 
     def grammar(self, params: StructuredOutputsParams) -> str:
         """See `Backend`."""
-        return grammar_of(params, self._added_ids.get)
+        return without_forcing(grammar_of(params, self._added_ids.get))
 
     def compile(self, grammar: str) -> GuidanceForm:
         """See `Backend`."""
@@ -97,8 +103,17 @@ class GuidanceMatcher:
             raise StructuredOutputError(f"The form cannot go back: {_first_words(self._matcher.get_error())}")
 
     def forced(self) -> list[int]:
-        """See `Matcher`."""
-        return list(self._matcher.compute_ff_tokens())
+        """See `Matcher`; so many at a time as a draft may have."""
+        token_ids: list[int] = []
+        while len(token_ids) < MAX_FORCED_TOKENS and (token_id := self._only_token()) is not None:
+            self.consume(token_id)
+            token_ids.append(token_id)
+        self.rollback(len(token_ids))
+        return token_ids
+
+    def _only_token(self) -> int | None:
+        mask = int.from_bytes(self._matcher.compute_bitmask(), "little")
+        return mask.bit_length() - 1 if mask and not mask & (mask - 1) else None
 
 
 class _TokenSource:
@@ -112,8 +127,35 @@ class _TokenSource:
         self.eos_token_id = vocabulary.eos_ids[0]
 
     def __call__(self, text: bytes) -> list[int]:
-        """Never asked for: texts of grammars are matched by bytes."""
+        """Asked for only where text is forced, see `without_forcing`."""
         return []
+
+
+def without_forcing(grammar: str) -> str:
+    """The grammar in Lark, with the library's forcing of tokens switched off.
+
+    The library asks a tokenizer to spell text that must come, and allows that spelling only. Without, every spelling of
+    the text is allowed, and the model takes the one that it knows.
+
+    Args:
+        grammar: Lark, or the library's JSON with one grammar in it.
+    """
+    if grammar.lstrip().startswith("{"):
+        (only,) = json.loads(grammar)["grammars"]
+        if only.get("json_schema") is None:
+            return without_forcing(only["lark_grammar"])
+        return without_forcing(f"start: %json {json.dumps(only['json_schema'])}")
+    head = _OPTIONS.search(grammar)
+    if head is None:
+        return f'%llguidance {{"no_forcing": true}}\n{grammar}'
+    try:
+        options = json.loads(head.group(1))
+    except ValueError:
+        raise StructuredOutputError(
+            f"The grammar's line {head.group(0).strip()} is no JSON.", param="grammar"
+        ) from None
+    options["no_forcing"] = True
+    return grammar[: head.start()] + f"%llguidance {json.dumps(options)}" + grammar[head.end() :]
 
 
 def _first_words(message: str) -> str:

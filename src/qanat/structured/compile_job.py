@@ -1,0 +1,108 @@
+"""Compiling one form in a process of its own, which may be killed at any moment."""
+
+from __future__ import annotations
+
+import math
+import os
+import resource
+import signal
+from pathlib import Path
+
+import numpy as np
+
+from qanat.core.errors import QanatError, StructuredOutputError
+from qanat.structured.backend import Backend
+from qanat.structured.compile_messages import Compile, Compiled, FromCompiler, Refused, Setup, framed
+from qanat.structured.matcher import Words
+
+NICENESS = 10
+"""Who compiles gives way to who computes tokens."""
+
+IMPOSSIBLE = (
+    "No text has the form that is asked for: nothing may come first. Look for bounds that exclude each other."
+)
+
+
+def fork_job(backend: Backend, setup: Setup, job: Compile) -> tuple[int, int]:
+    """Starts a job.
+
+    Returns:
+        The process, and the end of a pipe that will carry one framed answer; nothing if the process dies.
+    """
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            os.close(reading)
+            _limit(setup)
+            _write(writing, framed(answer(backend, setup, job)))
+            status = 0
+        finally:
+            os._exit(status)  # nothing of the parent's is flushed or closed twice
+    os.close(writing)
+    return pid, reading
+
+
+def answer(backend: Backend, setup: Setup, job: Compile) -> FromCompiler:
+    """Translates, compiles and tries a form."""
+    try:
+        grammar = backend.grammar(job.params)
+        matcher = backend.compile(grammar).matcher()
+        words: Words = np.zeros(setup.vocabulary.num_mask_words, dtype=np.int32)
+        if matcher.fill_mask(words) and not words.any():
+            raise StructuredOutputError(IMPOSSIBLE)
+        return Compiled(job.job_id, grammar)
+    except QanatError as error:
+        return Refused(job.job_id, error.message, error.param)
+    except MemoryError:
+        return out_of_memory(job.job_id, setup)
+    except RecursionError:
+        return Refused(job.job_id, "The form is nested too deeply; flatten it.")
+    except Exception as error:  # whatever a library makes of a stranger's grammar is an answer, not a crash
+        return Refused(job.job_id, f"The form cannot be compiled: {error}")
+
+
+def out_of_time(job_id: int, setup: Setup) -> Refused:
+    """The answer for a job that was killed at its time limit."""
+    message = (
+        f"Compiling the form took longer than {setup.timeout_s:g} s "
+        "(--structured-outputs-config.compile_timeout_s). Simplify it."
+    )
+    return Refused(job_id, message, is_overrun=True)
+
+
+def out_of_memory(job_id: int, setup: Setup) -> Refused:
+    """The answer for a job that died of its memory limit."""
+    message = (
+        f"Compiling the form took more than {setup.max_memory_bytes / 2**20:,.0f} MiB "
+        "(--structured-outputs-config.max_compile_memory_bytes). Simplify it."
+    )
+    return Refused(job_id, message, is_overrun=True)
+
+
+def after_death(job_id: int, setup: Setup, status: int) -> Refused:
+    """The answer for a job that ended without one; a library that gets no memory aborts."""
+    number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    if number == signal.SIGXCPU:
+        return out_of_time(job_id, setup)
+    if number in (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS):
+        return out_of_memory(job_id, setup)
+    return Refused(job_id, "Compiling the form failed; simplify it.")
+
+
+def _limit(setup: Setup) -> None:
+    """The parent's own limits do not reach here if it is killed: time is bounded by the kernel too."""
+    os.nice(NICENESS)
+    used_bytes = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    most = used_bytes + setup.max_memory_bytes
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    seconds = math.ceil(setup.timeout_s) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]

@@ -1,0 +1,99 @@
+"""Matchers for requests: each form is compiled once and kept while somebody uses it, and some time longer."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from qanat.core.constraint import Constraint, Matcher, Thinking
+from qanat.structured.backend import Backend, CompiledForm, make_backend
+from qanat.structured.matcher import ThinkingGate, Words, clear_bits
+from qanat.structured.vocabulary import Vocabulary
+
+MAX_KEPT_FORMS = 64
+MAX_KEPT_CHARS = 4 * 2**20
+"""Length of the grammars of all forms that are kept without being used; compiled, they take about ten times that."""
+
+FormKey = tuple[str, str]
+"""Backend and grammar."""
+
+
+class Form:
+    """A compiled form; whoever holds it keeps it from being compiled again."""
+
+    def __init__(self, compiled: CompiledForm) -> None:
+        self.compiled = compiled
+
+
+class FormFactory:
+    """The `MatcherFactory` of one engine. Compiling may run in any thread; matchers belong to one thread.
+
+    Args:
+        read_vocabulary: called once, when the first form is compiled.
+    """
+
+    def __init__(self, read_vocabulary: Callable[[], Vocabulary]) -> None:
+        self._read_vocabulary = read_vocabulary
+        self._lock = threading.Lock()
+        self._backend_lock = threading.Lock()
+        self._backends: dict[str, Backend] = {}
+        self._live: WeakValueDictionary[FormKey, Form] = WeakValueDictionary()
+        self._kept: OrderedDict[FormKey, Form] = OrderedDict()
+        self._inside: Words = np.zeros(0, dtype=np.int32)
+        self._scratch: Words = np.zeros(0, dtype=np.int32)
+
+    def warm_up(self, backend: str) -> None:
+        """Makes a backend ready, which may hold all of Python up for a second; harmless when repeated."""
+        self._backend(backend)
+
+    def known(self, constraint: Constraint) -> Form | None:
+        """The form, if it is compiled."""
+        with self._lock:
+            return self._live.get(_key(constraint))
+
+    def form(self, constraint: Constraint) -> Form:
+        """The form, compiled if need be; the longest wait that there is here.
+
+        Raises:
+            StructuredOutputError: it cannot be followed.
+        """
+        form = self.known(constraint)
+        if form is None:
+            form = Form(self._backend(constraint.backend).compile(constraint.grammar))
+        self._keep(_key(constraint), form)
+        return form
+
+    def matcher(self, constraint: Constraint) -> Matcher:
+        """See `MatcherFactory`."""
+        matcher = self.form(constraint).compiled.matcher()
+        if constraint.thinking is Thinking.NONE:
+            return matcher
+        return ThinkingGate(matcher, constraint, self._inside, self._scratch)
+
+    def _backend(self, name: str) -> Backend:
+        with self._backend_lock:
+            if name not in self._backends:
+                vocabulary = self._read_vocabulary()
+                self._inside = np.full(vocabulary.num_mask_words, -1, dtype=np.int32)
+                clear_bits(self._inside, vocabulary.eos_ids)
+                self._scratch = np.zeros(vocabulary.num_mask_words, dtype=np.int32)
+                self._backends[name] = make_backend(name, vocabulary)
+            return self._backends[name]
+
+    def _keep(self, key: FormKey, form: Form) -> None:
+        with self._lock:
+            self._live[key] = form
+            self._kept[key] = form
+            self._kept.move_to_end(key)
+            num_chars = sum(len(grammar) for _, grammar in self._kept)
+            while len(self._kept) > 1 and (len(self._kept) > MAX_KEPT_FORMS or num_chars > MAX_KEPT_CHARS):
+                (_, grammar), _ = self._kept.popitem(last=False)
+                num_chars -= len(grammar)
+
+
+def _key(constraint: Constraint) -> FormKey:
+    return (constraint.backend, constraint.grammar)

@@ -1,0 +1,231 @@
+"""Compiling forms elsewhere: limits, cache, sharing, cancelling, and a process that may die."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from qanat.config.structured import StructuredSettings
+from qanat.core.errors import QueueFullError, StructuredOutputError
+from qanat.core.structured_outputs import StructuredOutputsParams
+from qanat.structured import compiler as compiler_module
+from qanat.structured.backend import make_backend
+from qanat.structured.compiler import GrammarCompiler
+from tests.structured.vocabularies import VOCABULARY, allowed
+
+SLOW_WORDS = "slow"
+"""A form that the process of `slow_compiler` never finishes."""
+
+
+async def wait_until(condition: Callable[[], bool]) -> None:
+    for _ in range(6000):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("waited for a minute")
+
+
+def regex(pattern: str) -> StructuredOutputsParams:
+    return StructuredOutputsParams(regex=pattern)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def compiler() -> AsyncIterator[GrammarCompiler]:
+    compiler = GrammarCompiler(StructuredSettings(), lambda: VOCABULARY)
+    yield compiler
+    await compiler.shutdown()
+    assert compiler.child_pid is None
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_form_becomes_a_grammar_that_compiles_again(compiler: GrammarCompiler) -> None:
+    grammar = await compiler.compile(regex("[ab]+"))
+    matcher = make_backend("guidance", VOCABULARY).compile(grammar).matcher()
+    assert allowed(matcher) == {b"a", b"b", b"ab"}
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_known_form_is_not_compiled_again(compiler: GrammarCompiler) -> None:
+    before = compiler.stats()
+    first = await compiler.compile(regex("known"))
+    assert await compiler.compile(regex("known")) == first
+    with pytest.raises(StructuredOutputError):
+        await compiler.compile(regex("known("))
+    with pytest.raises(StructuredOutputError):
+        await compiler.compile(regex("known("))
+    after = compiler.stats()
+    assert after.num_compiles - before.num_compiles == 2
+    assert after.num_cache_hits - before.num_cache_hits == 2
+    assert after.num_refusals - before.num_refusals == 2
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_those_who_want_the_same_form_share_a_compilation(compiler: GrammarCompiler) -> None:
+    before = compiler.stats()
+    grammars = await asyncio.gather(*(compiler.compile(regex("shared")) for _ in range(5)))
+    assert len(set(grammars)) == 1
+    assert compiler.stats().num_compiles - before.num_compiles == 1
+    assert compiler.stats().num_cache_hits - before.num_cache_hits == 4
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize(
+    "params",
+    [
+        StructuredOutputsParams(regex="("),
+        StructuredOutputsParams(regex="(?<=a)b"),
+        StructuredOutputsParams(json={"type": "objct"}),
+        StructuredOutputsParams(json="{"),
+        StructuredOutputsParams(json={"$ref": "#/nowhere"}),
+        StructuredOutputsParams(json={"type": "array", "minItems": 3, "maxItems": 2}),
+        StructuredOutputsParams(json={"properties": {"foo": "bar"}, "type": "object"}),
+        StructuredOutputsParams(grammar="start: undefined_rule"),
+        StructuredOutputsParams(regex="[^\\x00-\\U0010FFFF]"),
+    ],
+)
+async def test_api_056_a_form_that_cannot_be_compiled_is_refused_and_the_next_is_served(
+    compiler: GrammarCompiler, params: StructuredOutputsParams
+) -> None:
+    with pytest.raises(StructuredOutputError) as refusal:
+        await compiler.compile(params)
+    assert refusal.value.status == 400
+    assert refusal.value.message
+    assert await compiler.compile(regex("a"))
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_too_large_a_form_is_refused_before_it_travels(compiler: GrammarCompiler) -> None:
+    before = compiler.stats()
+    with pytest.raises(StructuredOutputError, match="max_form_bytes") as refusal:
+        await compiler.compile(StructuredOutputsParams(choice=["x" * 1024] * 1100))
+    assert refusal.value.param == "choice"
+    assert compiler.stats().num_compiles == before.num_compiles
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_process_killed_from_outside_is_replaced(compiler: GrammarCompiler) -> None:
+    await compiler.compile(regex("before"))
+    killed = compiler.child_pid
+    assert killed is not None
+    os.kill(killed, signal.SIGKILL)
+    await wait_until(lambda: compiler.child_pid is None)
+    before = compiler.stats().num_restarts
+    assert await compiler.compile(regex("after"))
+    assert compiler.child_pid not in (None, killed)
+    assert compiler.stats().num_restarts == before + 1
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_settings_of_the_server_reach_every_form() -> None:
+    strict = GrammarCompiler(StructuredSettings(is_compact=True, is_closed=True), lambda: VOCABULARY)
+    schema = {"type": "object", "properties": {"a": {"const": 1}}}
+    grammar = await strict.compile(StructuredOutputsParams(json=schema))
+    matcher = make_backend("guidance", VOCABULARY).compile(grammar).matcher()
+    for byte in b'{"a"':
+        matcher.consume(byte)
+    assert allowed(matcher) == {b":"}
+    await strict.shutdown()
+
+
+def children(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def slow_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncIterator[GrammarCompiler]:
+    """The real process with a backend that has no end on the form `slow`, and takes all memory for `greedy`."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import qanat.structured.guidance as guidance\n"
+        "real = guidance.GuidanceBackend.grammar\n"
+        "def grammar(self, params):\n"
+        "    while params.regex and params.regex.startswith('slow'):\n"
+        "        pass\n"
+        "    if params.regex == 'greedy':\n"
+        "        bytearray(2**33)\n"
+        "    if params.regex == 'deadly':\n"
+        "        import os; os.abort()\n"
+        "    return real(self, params)\n"
+        "guidance.GuidanceBackend.grammar = grammar\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    settings = StructuredSettings(compile_timeout_s=3.0)
+    compiler = GrammarCompiler(settings, lambda: VOCABULARY)
+    yield compiler
+    await compiler.shutdown()
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_perf_009_a_form_without_end_meets_the_time_limit_and_others_are_compiled_meanwhile(
+    slow_compiler: GrammarCompiler,
+) -> None:
+    bomb = asyncio.create_task(slow_compiler.compile(regex("slow")))
+    await wait_until(lambda: slow_compiler.stats().num_compiles == 1)
+    assert await slow_compiler.compile(regex("quick"))
+    assert not bomb.done()
+    with pytest.raises(StructuredOutputError, match="compile_timeout_s"):
+        await bomb
+    assert slow_compiler.stats().num_overruns == 1
+    child = slow_compiler.child_pid
+    assert child is not None and children(child) == []
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("form", ["greedy", "deadly"])
+async def test_a_form_that_takes_all_memory_or_crashes_the_library_costs_one_answer(
+    slow_compiler: GrammarCompiler, form: str
+) -> None:
+    with pytest.raises(StructuredOutputError, match="max_compile_memory_bytes"):
+        await slow_compiler.compile(regex(form))
+    child = slow_compiler.child_pid
+    assert await slow_compiler.compile(regex("quick"))
+    assert slow_compiler.child_pid == child
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_who_leaves_cancels_but_not_for_others(slow_compiler: GrammarCompiler) -> None:
+    await slow_compiler.compile(regex("quick"))
+    child = slow_compiler.child_pid
+    assert child is not None
+    leaving = asyncio.create_task(slow_compiler.compile(regex("slow")))
+    staying = asyncio.create_task(slow_compiler.compile(regex("slow")))
+    await wait_until(lambda: len(children(child)) == 1)
+    leaving.cancel()
+    await asyncio.wait({leaving})
+    assert len(children(child)) == 1
+    staying.cancel()
+    await asyncio.wait({staying})
+    await wait_until(lambda: children(child) == [])
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_more_slow_forms_than_places_are_refused_as_too_many(
+    slow_compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = [
+        asyncio.create_task(slow_compiler.compile(regex(f"slow{i}"))) for i in range(compiler_module.MAX_JOBS)
+    ]
+    await wait_until(lambda: slow_compiler.stats().num_compiles == compiler_module.MAX_JOBS)
+    late = [asyncio.create_task(slow_compiler.compile(regex(f"slow late {i}"))) for i in range(8)]
+    results = await asyncio.gather(*slow, *late, return_exceptions=True)
+    assert all(isinstance(result, StructuredOutputError) for result in results[: len(slow)])
+    assert any(isinstance(result, QueueFullError) for result in results[len(slow) :])
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_end_of_the_parent_ends_what_is_being_compiled(slow_compiler: GrammarCompiler) -> None:
+    await slow_compiler.compile(regex("quick"))
+    child = slow_compiler.child_pid
+    assert child is not None
+    waiting = asyncio.create_task(slow_compiler.compile(regex("slow")))
+    await wait_until(lambda: len(children(child)) == 1)
+    (job,) = children(child)
+    await slow_compiler.shutdown()
+    await asyncio.wait({waiting})
+    assert not Path(f"/proc/{job}").exists()
+    assert not Path(f"/proc/{child}").exists()
