@@ -11,9 +11,9 @@ from qanat.config.values import Kind
 from qanat.core.errors import ConfigError
 
 
-def test_there_are_about_seventy_settings_in_seven_groups() -> None:
-    assert len(GROUPS) == 7
-    assert 40 <= len(OPTIONS) <= 75
+def test_there_are_about_eighty_settings_in_eight_groups() -> None:
+    assert len(GROUPS) == 8
+    assert 40 <= len(OPTIONS) <= 90
     assert set(OPTIONS) == {
         field.name
         for field in dataclasses.fields(EngineConfig)

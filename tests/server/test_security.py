@@ -14,7 +14,7 @@ from qanat.core.errors import ConfigError
 from qanat.server.app import build_app
 from qanat.server.cors import check_cors
 from qanat.server.gate import ADMIN_PATHS, OPEN_PATHS
-from qanat.server.keys import check_keys
+from qanat.server.keys import Keys
 from tests.server.test_errors import refuse, still_serves
 from tests.support.app_server import AppServer, serving
 
@@ -101,7 +101,7 @@ def test_refusals_say_what_is_missing(locked: AppServer, server: AppServer) -> N
 )
 def test_keys_that_protect_nothing_are_refused(options: ServerOptions, flag: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        check_keys(options)
+        Keys(options)
     assert caught.value.param == flag
 
 

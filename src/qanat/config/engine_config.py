@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from qanat.config.access_options import AccessOptions
 from qanat.config.operation_options import OperationOptions
 from qanat.config.options import Option, option, options_of
 from qanat.config.values import Kind
@@ -231,7 +232,7 @@ class ExecutionOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServerOptions:
+class ServerOptions(AccessOptions):
     """Server."""
 
     host: str = option(
@@ -239,24 +240,6 @@ class ServerOptions:
     )
     port: int = option(Kind.COUNT, 8000, "TCP port; 0 takes a free one.", minimum=0, maximum=65535)
     uds: str | None = option(Kind.TEXT, None, "Unix socket to listen on, instead of host and port.")
-    api_key: tuple[str, ...] = option(
-        Kind.TEXTS,
-        (),
-        "Keys of which a client must send one as a bearer token. Default: none needed.",
-        is_secret=True,
-    )
-    admin_api_key: tuple[str, ...] = option(
-        Kind.TEXTS,
-        (),
-        "Keys for actions on the server such as /abort, sent as a bearer token and good for all other paths too. "
-        "Default: nobody may take those actions.",
-        is_secret=True,
-    )
-    allow_resume: bool = option(
-        Kind.SWITCH,
-        False,
-        "Let everybody continue the output of an earlier request with the field resume. Default: admin keys only.",
-    )
     max_request_bytes: int = option(
         Kind.BYTES, 32 * 2**20, "Largest request body; larger ones are refused with status 413.", minimum=1
     )
@@ -356,6 +339,7 @@ GROUPS: tuple[type, ...] = (
     ParallelOptions,
     ExecutionOptions,
     ServerOptions,
+    AccessOptions,
     OperationOptions,
 )
 

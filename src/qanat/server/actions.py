@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from qanat.server.caller import Caller
 from qanat.server.decoding import decode_request
 from qanat.server.errors import UnknownRequestError
 from qanat.server.service import Service
@@ -33,7 +34,7 @@ class ActionEndpoints:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    async def abort(self, body: bytes) -> AbortAnswer:
+    async def abort(self, body: bytes, _: Caller) -> AbortAnswer:
         """POST /abort: ends every running request with this id.
 
         Raises:

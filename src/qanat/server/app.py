@@ -24,6 +24,7 @@ from qanat.server.endpoint import GenerationEndpoint, JsonEndpoint
 from qanat.server.errors import MethodNotAllowedError, UnknownRouteError, error_body
 from qanat.server.gate import Gate
 from qanat.server.keys import Keys
+from qanat.server.keys_file import Rules
 from qanat.server.metrics import MetricsEndpoint
 from qanat.server.service import Service
 from qanat.server.status import StatusEndpoints, json_response
@@ -68,7 +69,7 @@ class App:
             routes=self.routes,
             exception_handlers={HTTPException: _http_error, QanatError: _qanat_error, Exception: _defect},
         )
-        self._outermost = with_cors(Gate(inner, Keys.of(options)), options)
+        self._outermost = with_cors(Gate(inner, Keys(options, Rules.of(service.engine.config))), options)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one connection."""

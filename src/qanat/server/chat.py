@@ -33,7 +33,7 @@ class ChatPlanner:
         """See `Planner`."""
         service = self._service
         request = decode_request(body, ChatRequest, CHAT_REFUSALS)
-        service.check_request(request)
+        service.check_request(request, caller)
         sampling = request.sampling(dict(service.sampling_defaults))
         tools = check_tools(request.tools, request.tool_choice)
         messages = normalise_messages(request.messages)
@@ -43,7 +43,7 @@ class ChatPlanner:
             internal_id(reply_id),
             prompt.token_ids,
             _engine_sampling(sampling),
-            priority=request.priority,
+            priority=caller.priority + request.priority,
             cache_salt=request.cache_salt,
             timeout_s=request.timeout,
             owner=caller.name,
@@ -59,7 +59,7 @@ class ChatPlanner:
                 index, service.engine.tokenizer, sampling, service.tags, prompt.is_reasoning_open, calls
             )
 
-        reply = ChatReply(request, reply_id, service.model_name, prompt.token_ids)
+        reply = ChatReply(request, reply_id, service.models_of(caller)[0], prompt.token_ids)
         return Plan(
             [generation], make_assembler, reply, request.stream, request.has_running_usage, FIELD_NAMES
         )

@@ -25,7 +25,7 @@ class CompletionPlanner:
         """See `Planner`."""
         service = self._service
         request = decode_request(body, CompletionRequest, COMPLETION_REFUSALS)
-        service.check_request(request)
+        service.check_request(request, caller)
         sampling = request.sampling(dict(service.sampling_defaults))
         prompts = await read_prompts(request.prompt, service.encoder, service.engine.config, sampling.n)
         reply_id = f"cmpl-{usable_id(request.request_id or request_id)}"
@@ -35,7 +35,7 @@ class CompletionPlanner:
                 prompt.token_ids,
                 sampling,
                 first_index=position * sampling.n,
-                priority=request.priority,
+                priority=caller.priority + request.priority,
                 cache_salt=request.cache_salt,
                 timeout_s=request.timeout,
                 owner=caller.name,
@@ -48,6 +48,6 @@ class CompletionPlanner:
 
         choice_prompts = [prompt for prompt in prompts for _ in range(sampling.n)]
         reply = CompletionReply(
-            request, reply_id, service.model_name, choice_prompts, service.engine.tokenizer
+            request, reply_id, service.models_of(caller)[0], choice_prompts, service.engine.tokenizer
         )
         return Plan(generations, make_assembler, reply, request.stream, request.has_running_usage)

@@ -27,6 +27,7 @@ from qanat.server.http import (
     send_json,
     start_stream,
     stream_chunk,
+    with_headers,
 )
 from qanat.server.responses import CompletionTokensDetails, PromptTokensDetails, Usage
 from qanat.server.service import Service, reply_id_of
@@ -114,14 +115,21 @@ class GenerationEndpoint(Generic[Chunk]):
         await run_until_disconnect(work, receive)
 
     async def _answer(self, body: bytes, request_id: str, caller: Caller, send: Send) -> None:
-        output, watch = _Output(send), Stopwatch()
+        account = self._service.accounts.of(caller)
+        output, watch = _Output(with_headers(send, account.headers)), Stopwatch()
         try:
+            account.check()
             plan = await self._plan(body, request_id, caller)
             engine_ids = [generation.request_id for generation in plan.generations]
             names = {request_id, *map(reply_id_of, engine_ids)}
-            with self._service.running.listed(names, engine_ids):
+            with (
+                account.lease(plan.generations) as lease,
+                self._service.running.listed(names, engine_ids),
+            ):
+                watch.tap = lease.add
                 await self._carry_out(plan, output, watch)
         except QanatError as error:
+            account.refuse(error)
             await output.fail(error)
         except Exception:
             log.exception("request %s failed", request_id)
@@ -171,10 +179,12 @@ class JsonEndpoint:
 
     Args:
         service: for the limit on bodies.
-        answer: makes the answer; its errors become error answers.
+        answer: makes the answer for a body and its sender; its errors become error answers.
     """
 
-    def __init__(self, service: Service, answer: Callable[[bytes], Awaitable[msgspec.Struct]]) -> None:
+    def __init__(
+        self, service: Service, answer: Callable[[bytes, Caller], Awaitable[msgspec.Struct]]
+    ) -> None:
         self._max_body_bytes = service.max_body_bytes
         self._answer = answer
 
@@ -184,7 +194,7 @@ class JsonEndpoint:
             body = await read_json_body(scope, receive, self._max_body_bytes)
         except ClientGoneError:
             return
-        await send_json(send, await self._answer(body))
+        await send_json(send, await self._answer(body, caller_of(scope)))
 
 
 class _Output:

@@ -24,7 +24,7 @@ class Gate:
 
     Args:
         app: what lies behind.
-        keys: if there are users' keys, one must be sent as a bearer token, else all requests may pass. An admin's is
+        keys: if they are required, one must be sent as a bearer token, else all requests may pass. An admin's is
             needed for ADMIN_PATHS and good for every other path too.
     """
 
@@ -59,13 +59,15 @@ class Gate:
         scheme, _, key = (header(scope, b"authorization") or "").partition(" ")
         caller = keys.find(key.strip()) if scheme.lower() == "bearer" else None
         if path not in ADMIN_PATHS:
-            if caller is None and keys.has_users and path not in OPEN_PATHS:
+            if caller is None and keys.is_required and path not in OPEN_PATHS:
                 return AuthenticationError("The API key is missing or wrong.")
             return caller or keys.anonymous
         if caller is not None and caller.is_admin:
             return caller
         if not keys.has_admins:
-            return ForbiddenError(f"{path} is switched off: the server was started without --admin-api-key.")
+            return ForbiddenError(
+                f"{path} is switched off: no admin key is set (--admin-api-key, or admin in --api-keys-file)."
+            )
         if caller is not None:
-            return ForbiddenError(f"{path} needs the admin key (--admin-api-key), not an API key.")
+            return ForbiddenError(f"{path} needs an admin key (--admin-api-key), not an API key.")
         return AuthenticationError("The admin key is missing or wrong.")

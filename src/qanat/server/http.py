@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import msgspec
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from qanat.core.errors import QanatError
 from qanat.server.errors import BodyTooLargeError, MediaTypeError, error_body
@@ -91,9 +91,20 @@ async def send_error(send: Send, error: QanatError) -> None:
     if error.status == 413:
         headers.append((b"connection", b"close"))
     if error.status in (429, 503):
-        headers.append((b"retry-after", b"1"))
+        headers.append((b"retry-after", str(max(1, error.retry_after_s)).encode()))
     await send({"type": "http.response.start", "status": error.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+def with_headers(send: Send, headers: Callable[[], list[tuple[bytes, bytes]]]) -> Send:
+    """`send` with more headers, asked for when the response starts."""
+
+    async def send_with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message.get("headers", ()), *headers()]
+        await send(message)
+
+    return send_with_headers
 
 
 def stream_chunk(value: object) -> bytes:

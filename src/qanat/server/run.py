@@ -22,7 +22,8 @@ from qanat.server.app import App, build_app
 from qanat.server.cors import check_cors
 from qanat.server.errors import UnavailableError
 from qanat.server.http import send_error
-from qanat.server.keys import check_keys
+from qanat.server.keys import Keys
+from qanat.server.keys_file import Rules
 from qanat.server.listening import bind_tcp, bind_unix, url_of
 from qanat.server.logs import set_up_logs
 from qanat.server.sampling_defaults import read_sampling_defaults
@@ -55,7 +56,7 @@ def serve(prepared: Prepared) -> int:
     """
     options = prepared.wishes
     set_up_logs(options)
-    check_keys(options)
+    Keys(options, Rules.of(prepared.config))  # so that wrong ones are told before the model is loaded
     check_cors(options)
     tls = Tls.of(options)
     sock = bind_unix(options.uds) if options.uds else bind_tcp(options.host, options.port)

@@ -11,6 +11,8 @@ from typing import Any
 from qanat.config.engine_config import ServerOptions
 from qanat.core.errors import InvalidRequestError, NotFoundError
 from qanat.engine.async_engine import AsyncEngine
+from qanat.server.accounts import Accounts
+from qanat.server.caller import Caller
 from qanat.server.encoding import PromptEncoder
 from qanat.server.renderer import ChatRenderer, load_template
 from qanat.server.requests import GenerationRequest
@@ -33,6 +35,7 @@ class Service:
         sampling_defaults: values of sampling fields for requests that do not name them.
         max_body_bytes: larger request bodies are refused.
         running: generations by request id.
+        accounts: bounds and counts of each caller.
         call_format: how the model writes tool calls; None leaves them in the text.
     """
 
@@ -44,6 +47,7 @@ class Service:
     max_body_bytes: int
     running: RunningRequests = field(default_factory=RunningRequests)
     call_format: CallFormat | None = None
+    accounts: Accounts = field(default_factory=Accounts)
 
     @classmethod
     def build(
@@ -78,26 +82,34 @@ class Service:
         """The name that answers carry."""
         return self.engine.config.served_model_names[0]
 
-    def check_request(self, request: GenerationRequest) -> None:
+    def check_request(self, request: GenerationRequest, caller: Caller) -> None:
         """Checks the fields that concern the server as a whole.
 
         Raises:
-            NotFoundError: the model is not served here.
-            InvalidRequestError: a priority without the policy for it.
+            NotFoundError: the model is not served here, or not to this caller.
+            InvalidRequestError: a priority without the policy for it, or one that the caller may not ask for.
         """
-        self.check_model(request.model)
+        self.check_model(request.model, caller)
+        if request.priority < 0 and caller.is_named and not caller.is_admin:
+            raise InvalidRequestError(
+                "priority must not be below 0: a request may only go behind others of its key.", param="priority"
+            )
         if request.priority != 0 and self.engine.config.scheduler.policy != "priority":
             raise InvalidRequestError(
                 "priority needs a server started with --scheduling-policy priority.", param="priority"
             )
 
-    def check_model(self, name: str | None) -> None:
-        """Checks the name that a request gives; none stands for the first served one.
+    def models_of(self, caller: Caller) -> list[str]:
+        """The served names that this caller may use, at least one."""
+        return [name for name in self.engine.config.served_model_names if caller.may_use(name)]
+
+    def check_model(self, name: str | None, caller: Caller) -> None:
+        """Checks the name that a request gives; none stands for the first one that the caller may use.
 
         Raises:
-            NotFoundError: the model is not served here.
+            NotFoundError: the model is not served here, or not to this caller.
         """
-        names = self.engine.config.served_model_names
+        names = self.models_of(caller)
         if name is not None and name not in names:
             raise NotFoundError(
                 f"The model {name!r} does not exist here; served: {', '.join(names)}.", param="model"

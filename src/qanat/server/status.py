@@ -15,6 +15,7 @@ from qanat.config.resolved import ResolvedConfig
 from qanat.core.decision import Decision
 from qanat.core.errors import NotFoundError
 from qanat.core.memory_plan import Capacity
+from qanat.server.caller import caller_of
 from qanat.server.service import Service
 
 
@@ -100,14 +101,15 @@ class StatusEndpoints:
         }
         self.is_stopping = False
 
-    async def models(self, _: Request) -> Response:
+    async def models(self, request: Request) -> Response:
         """GET /v1/models."""
-        return json_response(ModelList(list(self._models.values())))
+        names = self._service.models_of(caller_of(request.scope))
+        return json_response(ModelList([self._models[name] for name in names]))
 
     async def model(self, request: Request) -> Response:
         """GET /v1/models/{model}."""
         name = request.path_params["model"]
-        if name not in self._models:
+        if name not in self._service.models_of(caller_of(request.scope)):
             raise NotFoundError(f"The model {name!r} does not exist here.", param="model")
         return json_response(self._models[name])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import msgspec
 
@@ -30,9 +31,14 @@ class Timing(msgspec.Struct, frozen=True):
 
 
 class Stopwatch:
-    """Times one request from now on; sees every event of the engine about it."""
+    """Times one request from now on; sees every event of the engine about it.
+
+    Attributes:
+        tap: is shown the events too.
+    """
 
     def __init__(self) -> None:
+        self.tap: Callable[[GenerationEvent], None] | None = None
         self._start_s = time.monotonic()
         self._first_token_s: float | None = None
         self._last_token_s = 0.0
@@ -42,6 +48,8 @@ class Stopwatch:
 
     def add(self, event: GenerationEvent) -> None:
         """Takes an event. The engine's own times come with the end of a choice, unless a stop string ended it."""
+        if self.tap is not None:
+            self.tap(event)
         if event.token_ids:
             self._last_token_s = time.monotonic() - self._start_s
             if self._first_token_s is None:

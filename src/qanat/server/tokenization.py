@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from qanat.core.errors import InvalidRequestError
+from qanat.server.caller import Caller
 from qanat.server.decoding import decode_request
 from qanat.server.encoding import PromptEncoder
 from qanat.server.fields import CHAT_REFUSALS, RefusedField
@@ -81,14 +82,14 @@ class TokenEndpoints:
         self._max_model_len = service.engine.config.scheduler.max_model_len
         self._encoder = PromptEncoder(self._tokenizer, self._max_model_len)
 
-    async def tokenize(self, body: bytes) -> TokenizeAnswer:
+    async def tokenize(self, body: bytes, caller: Caller) -> TokenizeAnswer:
         """POST /tokenize. A text longer than the window is counted, not refused: that is what one asks for.
 
         Raises:
             QanatError: the request is refused.
         """
         request = decode_request(body, TokenizeRequest, REFUSALS)
-        self._service.check_model(request.model)
+        self._service.check_model(request.model, caller)
         if (request.prompt is None) == (request.messages is None):
             raise InvalidRequestError("Give either prompt or messages.", param="prompt")
         if request.prompt is not None:
@@ -101,14 +102,14 @@ class TokenEndpoints:
             texts = await self._encoder.run(len(token_ids), self._spell, token_ids)
         return TokenizeAnswer(len(token_ids), self._max_model_len, token_ids, texts)
 
-    async def detokenize(self, body: bytes) -> DetokenizeAnswer:
+    async def detokenize(self, body: bytes, caller: Caller) -> DetokenizeAnswer:
         """POST /detokenize.
 
         Raises:
             QanatError: the request is refused; `param` names the first id that is out of range.
         """
         request = decode_request(body, DetokenizeRequest, {})
-        self._service.check_model(request.model)
+        self._service.check_model(request.model, caller)
         text = await self._encoder.run(len(request.tokens), self._decode, request.tokens)
         return DetokenizeAnswer(text)
 

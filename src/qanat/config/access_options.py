@@ -1,0 +1,37 @@
+"""Wishes about who may use the server, and how much."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from qanat.config.options import option
+from qanat.config.values import Kind
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccessOptions:
+    """Access."""
+
+    api_key: tuple[str, ...] = option(
+        Kind.TEXTS,
+        (),
+        "Keys of which a client must send one as a bearer token. Default: none needed.",
+        is_secret=True,
+    )
+    admin_api_key: tuple[str, ...] = option(
+        Kind.TEXTS,
+        (),
+        "Keys for actions on the server such as /abort, sent as a bearer token and good for all other paths too. "
+        "Default: nobody may take those actions.",
+        is_secret=True,
+    )
+    api_keys_file: str | None = option(
+        Kind.TEXT,
+        None,
+        "YAML or JSON file of keys with names, limits, priorities and models, read again when it changes; see Limits.",
+    )
+    allow_resume: bool = option(
+        Kind.SWITCH,
+        False,
+        "Let everybody continue the output of an earlier request with the field resume. Default: admin keys only.",
+    )

@@ -1,0 +1,164 @@
+"""Limits of keys, through the door: what a client with a key of the keys file sees."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from qanat.config.engine_config import ServerOptions
+from tests.server.test_errors import refuse
+from tests.support.app_server import AppServer, serving
+
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+BODIES: dict[str, dict[str, Any]] = {
+    COMPLETIONS: {"prompt": "x", "max_tokens": 2},
+    CHAT: {"messages": [{"role": "user", "content": "x"}], "max_tokens": 2},
+}
+PATHS = pytest.mark.parametrize("path", [COMPLETIONS, CHAT])
+KEYS = """
+keys:
+- {name: free, key: free-key}
+- {name: narrow, key: narrow-key, max_concurrency: 1}
+- {name: metered, key: metered-1-key, tokens_per_minute: 20}
+- {name: metered-too, key: metered-2-key, tokens_per_minute: 20}
+- {name: sdk, key: sdk-key, tokens_per_minute: 20}
+- {name: paced, key: paced-key, requests_per_minute: 2}
+- {name: alias-only, key: alias-key, models: [scripted-alias]}
+- {name: late, key: late-key, priority: 5}
+- {name: boss, key: boss-key, admin: true}
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AppServer]:
+    path = tmp_path_factory.mktemp("keys") / "keys.yaml"
+    path.write_text(KEYS)
+    path.chmod(0o600)
+    options = ServerOptions(api_keys_file=str(path), api_key=("flag-key",))
+    with serving(options, policy="priority") as running:
+        yield running
+        running.wait_until_idle()
+
+
+def ask(server: AppServer, key: str, path: str = COMPLETIONS, **fields: Any) -> httpx.Response:
+    headers = {"Authorization": f"Bearer {key}-key"}
+    return server.http.post(path, json={**BODIES[path], **fields}, headers=headers)
+
+
+def test_every_path_asks_for_a_key(server: AppServer) -> None:
+    for path in (COMPLETIONS, CHAT, "/tokenize"):
+        refuse(server.http.post(path, json={}), 401)
+    refuse(ask(server, "nobodys"), 401)
+    assert ask(server, "free").status_code == ask(server, "flag").status_code == 200
+
+
+def test_a_key_with_admin_may_take_actions_and_others_may_not(server: AppServer) -> None:
+    for key, status, param in (("free", 403, None), ("boss", 404, "request_id")):
+        headers = {"Authorization": f"Bearer {key}-key"}
+        refuse(server.http.post("/abort", json={"request_id": "none"}, headers=headers), status, param)
+
+
+@PATHS
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_requests_over_max_concurrency_get_429(server: AppServer, path: str, is_stream: bool) -> None:
+    server.in_loop(server.scripted.client.hold)
+    with ThreadPoolExecutor() as pool:
+        first: Future[httpx.Response] = pool.submit(ask, server, "narrow", path)
+        server.wait_until(lambda: server.scripted.engine.health().num_pending == 1)
+        response = ask(server, "narrow", path, stream=is_stream)
+        error = refuse(response, 429)
+        assert error["code"] == "rate_limit_exceeded" and error["type"] == "rate_limit_error"
+        assert "max_concurrency of 1" in error["message"] and int(response.headers["retry-after"]) >= 1
+        others: Future[httpx.Response] = pool.submit(ask, server, "free", path)
+        server.wait_until(lambda: server.scripted.engine.health().num_pending == 2)
+        server.in_loop(server.scripted.client.release)
+        assert first.result(30).status_code == others.result(30).status_code == 200
+    server.wait_until_idle()
+    assert ask(server, "narrow", path).status_code == 200
+
+
+@pytest.mark.parametrize(("path", "key"), [(COMPLETIONS, "metered-1"), (CHAT, "metered-2")])
+def test_tokens_per_minute_count_prompt_and_output(server: AppServer, path: str, key: str) -> None:
+    server.say(["a"] * 300)
+    answer = ask(server, key, path, max_tokens=200)
+    assert answer.status_code == 200 and answer.headers["x-ratelimit-limit-tokens"] == "20"
+    response = ask(server, key, path)  # 180 tokens too many are paid back in nine minutes
+    assert "20 tokens per minute" in refuse(response, 429)["message"]
+    assert 60 < int(response.headers["retry-after"]) <= 600
+    assert response.headers["x-ratelimit-remaining-tokens"] == "0"
+
+
+def test_requests_per_minute(server: AppServer) -> None:
+    answers = [ask(server, "paced") for _ in range(4)]
+    assert [answer.status_code for answer in answers[:2]] == [200, 200]
+    assert answers[0].headers["x-ratelimit-remaining-requests"] == "1"
+    refuse(answers[-1], 429)  # 30 s a request; a machine that takes as long for two proves nothing here
+    assert int(answers[-1].headers["retry-after"]) <= 30
+
+
+def test_the_official_client_raises_its_rate_limit_error(server: AppServer) -> None:
+    with server.client(api_key="sdk-key") as client:
+        with pytest.raises(openai.RateLimitError) as caught:
+            for _ in range(2):
+                client.completions.create(model="scripted", prompt="x" * 30, max_tokens=1)
+    assert caught.value.code == "rate_limit_exceeded"
+
+
+def test_a_key_sees_only_its_models(server: AppServer) -> None:
+    headers = {"Authorization": "Bearer alias-key"}
+    cards = server.http.get("/v1/models", headers=headers).json()["data"]
+    assert [card["id"] for card in cards] == ["scripted-alias"]
+    assert server.http.get("/v1/models/scripted-alias", headers=headers).status_code == 200
+    refuse(server.http.get("/v1/models/scripted", headers=headers), 404, "model")
+    for path in BODIES:
+        error = refuse(ask(server, "alias", path, model="scripted"), 404, "model")
+        assert error["code"] == "model_not_found" and "served: scripted-alias" in error["message"]
+        for body in ({}, {"model": "scripted-alias"}):
+            assert ask(server, "alias", path, **body).json()["model"] == "scripted-alias"
+    tokenized = server.http.post("/tokenize", json={"prompt": "x", "model": "scripted"}, headers=headers)
+    refuse(tokenized, 404, "model")
+    assert (
+        len(server.http.get("/v1/models", headers={"Authorization": "Bearer free-key"}).json()["data"]) == 2
+    )
+
+
+@PATHS
+def test_a_key_gives_its_requests_their_priority(server: AppServer, path: str) -> None:
+    error = refuse(ask(server, "free", path, priority=-1), 400, "priority")
+    assert "must not be below 0" in error["message"]
+    seen: list[tuple[str, int]] = []
+    add = server.scripted.core.add
+
+    def watch(request: Any) -> None:
+        seen.append((request.owner, request.priority))
+        add(request)
+
+    server.in_loop(lambda: setattr(server.scripted.core, "add", watch))
+    for key, priority in (("late", 0), ("late", 2), ("free", 0), ("boss", -3), ("flag", -3)):
+        assert ask(server, key, path, priority=priority).status_code == 200
+    server.in_loop(lambda: setattr(server.scripted.core, "add", add))
+    assert seen == [("late", 5), ("late", 7), ("free", 0), ("boss", -3), ("api-key-1", -3)]
+
+
+def test_a_changed_file_holds_for_the_next_requests(tmp_path: Path) -> None:
+    path = tmp_path / "keys.yaml"
+    path.write_text("keys: [{name: a, key: old-key}]")
+    with serving(ServerOptions(api_keys_file=str(path))) as server:
+        assert ask(server, "old").status_code == 200
+        path.write_text("keys: [{name: a, key: new-key, requests_per_minute: 1}]")
+
+        async def until_new() -> None:
+            while (await asyncio.to_thread(ask, server, "new")).status_code != 200:
+                await asyncio.sleep(0.05)
+
+        asyncio.run(asyncio.wait_for(until_new(), 20))
+        refuse(ask(server, "old"), 401)
+        refuse(ask(server, "new"), 429)
+        server.wait_until_idle()
