@@ -38,14 +38,16 @@ def run(outputs: list[RequestOutput], **sampling: object) -> tuple[list[Generati
     return events, "".join(event.text for event in events), False
 
 
-def outputs_of(token_ids: list[int], cuts: list[int], **last: object) -> list[RequestOutput]:
+def outputs_of(
+    token_ids: list[int], cuts: list[int], *, has_logprobs: bool = True, **last: object
+) -> list[RequestOutput]:
     edges = [0, *sorted(cut % (len(token_ids) + 1) for cut in cuts), len(token_ids)]
     pieces = [token_ids[a:b] for a, b in zip(edges, edges[1:], strict=False)]
     return [
         RequestOutput(
             request_id="r",
             new_token_ids=piece,
-            logprobs=[TokenLogprobs([token_id], [-1.0], 1) for token_id in piece],
+            logprobs=[TokenLogprobs([token_id], [-1.0], 1) for token_id in piece if has_logprobs],
             **(last if i == len(pieces) - 1 else {}),  # type: ignore[arg-type]
         )
         for i, piece in enumerate(pieces)
@@ -57,23 +59,26 @@ def outputs_of(token_ids: list[int], cuts: list[int], **last: object) -> list[Re
     st.lists(st.integers(0, 64), max_size=6),
     st.lists(st.text(alphabet="ab€", min_size=1, max_size=3), max_size=2),
     st.booleans(),
+    st.booleans(),
     st.integers(0, 5),
 )
 def test_cutting_changes_nothing(
-    text: str, cuts: list[int], stops: list[str], is_included: bool, min_tokens: int
+    text: str, cuts: list[int], stops: list[str], is_included: bool, has_logprobs: bool, min_tokens: int
 ) -> None:
     token_ids = [*TOKENIZER.encode(text), EOS]
     settings = {"stop": stops, "include_stop_str_in_output": is_included, "min_tokens": min_tokens}
     last = {"finish_reason": FinishReason.STOP, "stop_token_id": EOS}
-    one_by_one, whole_text, _ = run(outputs_of(token_ids, list(range(len(token_ids))), **last), **settings)
-    cut_events, cut_text, _ = run(outputs_of(token_ids, cuts, **last), **settings)
+    every = list(range(len(token_ids)))
+    one_by_one, whole_text, _ = run(outputs_of(token_ids, every, **last), **settings)
+    outputs = outputs_of(token_ids, cuts, has_logprobs=has_logprobs, **last)
+    cut_events, cut_text, _ = run(outputs, **settings)
     assert cut_text == whole_text
     assert cut_events[-1].stop_reason == one_by_one[-1].stop_reason
     assert cut_events[-1].num_output_tokens == one_by_one[-1].num_output_tokens
     ids = [token_id for event in cut_events for token_id in event.token_ids]
     assert ids == [token_id for event in one_by_one for token_id in event.token_ids]
     assert len(ids) == cut_events[-1].num_output_tokens
-    assert sum(len(event.logprobs) for event in cut_events) == len(ids)
+    assert sum(len(event.logprobs) for event in cut_events) == (len(ids) if has_logprobs else 0)
     assert [event.finish_reason for event in cut_events].count(FinishReason.STOP) == 1
 
 

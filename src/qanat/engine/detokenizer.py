@@ -23,6 +23,12 @@ class IncrementalDetokenizer:
             return ""
         return self._decoder.decode(self._tokenizer.token_bytes(token_id))
 
+    def push_all(self, token_ids: Sequence[int]) -> str:
+        """The same for several tokens at once."""
+        if not self._skipped.isdisjoint(token_ids):
+            token_ids = [token_id for token_id in token_ids if token_id not in self._skipped]
+        return self._decoder.decode(b"".join(map(self._tokenizer.token_bytes, token_ids)))
+
     def finish(self) -> str:
         """What is left at the end: a replacement character for an unfinished one, else nothing."""
         return self._decoder.decode(b"", final=True)

@@ -51,11 +51,18 @@ class OutputProcessor:
         self._num_output_tokens = 0
         self._prompt_logprobs: list[PositionLogprobs | None] = [None]
         self._is_prompt_reported = sampling.prompt_logprobs is None
+        self._has_text = sampling.detokenize
+        # Without stop strings and scores nothing depends on single tokens, so they are taken all at once.
+        self._is_plain = not sampling.stop and sampling.prompt_logprobs is None
         self._eos_ids = frozenset(tokenizer.eos_token_ids) - frozenset(sampling.stop_token_ids)
         self.prior_text = self._replay(request.output_token_ids)
 
     def process(self, output: RequestOutput) -> Step:
         """Folds one output of the core into an event."""
+        if self._is_plain and not output.logprobs and output.finish_reason is None:
+            self._num_output_tokens += len(output.new_token_ids)
+            text = self._detokenizer.push_all(output.new_token_ids) if self._has_text else ""
+            return Step(self._make_event(output, _Progress(text, output.new_token_ids), None, None))
         self._prompt_logprobs += [self._position(entry) for entry in output.prompt_logprobs]
         progress = _Progress()
         for i, token_id in enumerate(output.new_token_ids):

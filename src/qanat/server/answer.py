@@ -73,6 +73,7 @@ class Answer:
     """
 
     def __init__(self, sampling: SamplingParams, *, holds_space: bool = False) -> None:
+        self._sampling = sampling
         self._stops = StopStringChecker(sampling.stop, is_included=sampling.include_stop_str_in_output)
         self._holds_space = holds_space
         self._space: list[str] = []
@@ -81,6 +82,17 @@ class Answer:
         self._num_fed = 0
         self._num_released = 0
         self._waiting: list[ScoredToken] = []
+
+    @property
+    def is_passing(self) -> bool:
+        """True if text goes through as it is: nothing is to be dropped from it or looked for in it."""
+        return not (self._trimmed or self._sampling.stop or self._holds_space or self._waiting)
+
+    def pass_on(self, text: str, news: News) -> None:
+        """Takes text without scores while `is_passing`."""
+        news.text += text
+        self._num_fed += len(text)
+        self._num_released += len(text)
 
     def drop_leading_newlines(self) -> None:
         """The answer begins now, after a thinking block."""

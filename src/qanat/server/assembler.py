@@ -10,6 +10,7 @@ from qanat.core.events import GenerationEvent, PositionLogprobs
 from qanat.core.request import FinishReason
 from qanat.core.sampling_params import SamplingParams
 from qanat.engine.detokenizer import IncrementalDetokenizer, StopMatch
+from qanat.engine.output_processor import prior_text
 from qanat.engine.tokenizer import Tokenizer
 from qanat.server.answer import Answer, NewlineTrimmer, News
 from qanat.server.events import Finish, PromptScores, ReplyEvent, ScoredToken, TextDelta
@@ -23,6 +24,10 @@ class Assembler(Protocol):
 
     def push(self, event: GenerationEvent) -> list[ReplyEvent]:
         """Takes the next event; the result ends with `Finish` if the choice ended."""
+        ...
+
+    def replay(self, token_ids: Sequence[int]) -> list[ReplyEvent]:
+        """Takes the output so far, before the first event, of a choice that is resumed."""
         ...
 
     @property
@@ -45,6 +50,7 @@ class PlainAssembler:
             tokenizer, skip_special_tokens=sampling.skip_special_tokens
         )
         self._tokenizer = tokenizer
+        self._sampling = sampling
         self._num_chars = 0
         self._num_tokens = 0
 
@@ -72,6 +78,11 @@ class PlainAssembler:
             reason, stop_reason = event.finish_reason, event.stop_reason
             events.append(Finish(self._index, reason, stop_reason, num_tokens, 0, event.num_cached_tokens))
         return events
+
+    def replay(self, token_ids: Sequence[int]) -> list[ReplyEvent]:
+        """See `Assembler`. The engine's text goes on where this ends."""
+        self._num_tokens = len(token_ids)
+        return [TextDelta(self._index, prior_text(self._tokenizer, self._sampling, list(token_ids)))]
 
     def _place(self, position: PositionLogprobs) -> ScoredToken:
         token_id = position.chosen.token_id
@@ -145,6 +156,8 @@ class ChatAssembler:
         news = News()
         if event.prompt_logprobs is not None:
             news.events.append(PromptScores(self._index, event.prompt_logprobs))
+        if self._take_plain(event, news):
+            return self._events(event, news, None, None)
         last = len(event.token_ids) - 1
         for i, token_id in enumerate(event.token_ids):
             position = event.logprobs[i] if event.logprobs else None
@@ -166,6 +179,30 @@ class ChatAssembler:
         if self._is_over:
             return self._events(event, news, FinishReason.STOP, None)
         return self._events(event, news, event.finish_reason, event.stop_reason)
+
+    def replay(self, token_ids: Sequence[int]) -> list[ReplyEvent]:
+        """See `Assembler`."""
+        return self.push(GenerationEvent(token_ids=list(token_ids)))
+
+    def _take_plain(self, event: GenerationEvent, news: News) -> bool:
+        """Takes all tokens at once where nothing depends on a single one: within the answer, or within the reasoning.
+
+        False, with nothing taken, if they must be looked at one by one.
+        """
+        if self._calls is not None or event.logprobs or event.finish_reason is not None:
+            return False
+        if self._is_reasoning:
+            assert self._tags is not None
+            if self._may_open or self._tags.end_id in event.token_ids:
+                return False
+            news.reasoning += self._reasoning.push(self._detokenizer.push_all(event.token_ids))
+            self._num_reasoning_tokens += len(event.token_ids)
+        elif not self._may_open and self._answer.is_passing:
+            self._answer.pass_on(self._detokenizer.push_all(event.token_ids), news)
+        else:
+            return False
+        self._num_tokens += len(event.token_ids)
+        return True
 
     def _take_token(self, token_id: int, position: PositionLogprobs | None, news: News) -> StopMatch | None:
         raw = b"" if token_id in self._hidden_ids else self._tokenizer.token_bytes(token_id)
