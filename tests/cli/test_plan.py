@@ -66,6 +66,7 @@ def test_every_setting_of_the_engine_is_there_with_a_reason(
         "speculative_config",
         "additional_config",
         "profiler_config",
+        "guided_decoding_backend",
     }
     expected = {OPTIONS[name].flag for name in set(OPTIONS) - server - not_settled}
     assert set(rows) == expected | {"--served-model-name"}

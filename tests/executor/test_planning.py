@@ -36,7 +36,7 @@ def test_with_room_enough_nothing_gives_way() -> None:
 
 def test_a_default_length_is_cut_to_what_fits() -> None:
     config = config_of(max_num_seqs=2)
-    start = fit_limits(config, available_bytes=540 * MIB, weight_bytes=MIB)
+    start = fit_limits(config, available_bytes=580 * MIB, weight_bytes=MIB)
     (decision,) = start.decisions
     assert decision.field == "--max-model-len" and "262144" in decision.why
     got = start.config.scheduler.max_model_len

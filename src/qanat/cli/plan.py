@@ -129,6 +129,7 @@ def settings(wishes: EngineConfig, config: ResolvedConfig, decisions: Sequence[D
         "max_logprobs": config.max_logprobs,
         "step_timeout_s": config.step_timeout_s,
         "init_timeout_s": config.init_timeout_s,
+        "structured_outputs_config": config.structured.as_flag(),
     }
     for name, value in values.items():
         known = OPTIONS[name]

@@ -54,6 +54,18 @@ class StructuredSettings:
     max_form_bytes: int = int(_LIMITS["max_form_bytes"][1])
     max_compile_memory_bytes: int = int(_LIMITS["max_compile_memory_bytes"][1])
 
+    def as_flag(self) -> dict[str, object]:
+        """The flag's value that says all of it."""
+        return {
+            "backend": self.backend,
+            "compile_timeout_s": self.compile_timeout_s,
+            "max_form_bytes": self.max_form_bytes,
+            "max_compile_memory_bytes": self.max_compile_memory_bytes,
+            "disable_any_whitespace": self.is_compact,
+            "disable_additional_properties": self.is_closed,
+            "enable_in_reasoning": self.is_in_reasoning,
+        }
+
 
 def structured_settings(
     value: Mapping[str, object] | None, old_backend: str | None, said: list[Decision]

@@ -7,6 +7,7 @@ from concurrent.futures import Future
 
 from qanat.config.resolved import ResolvedConfig
 from qanat.core.batch import ScheduledBatch, StepOutput
+from qanat.core.constraint import MatcherFactory
 from qanat.core.errors import QanatError
 from qanat.core.memory_plan import MemoryPlan
 from qanat.core.profile import ProfileReport
@@ -19,14 +20,20 @@ class UniprocExecutor:
     Args:
         config: the resolved configuration.
         memory_plan: from `qanat.executor.planning`; None makes it from what is available now.
+        matcher_factory: for requests whose output has a form; without it there may be none.
 
     Raises:
         CapacityError: the model or its cache does not fit.
         CheckpointError: the model folder cannot be served.
     """
 
-    def __init__(self, config: ResolvedConfig, memory_plan: MemoryPlan | None = None) -> None:
-        worker = Worker(config, memory_plan)
+    def __init__(
+        self,
+        config: ResolvedConfig,
+        memory_plan: MemoryPlan | None = None,
+        matcher_factory: MatcherFactory | None = None,
+    ) -> None:
+        worker = Worker(config, memory_plan, matcher_factory=matcher_factory)
         worker.load()
         self.memory_plan: MemoryPlan = worker.memory_plan
         self._worker: Worker | None = worker

@@ -49,12 +49,13 @@ def check_row(running: RunningRequest, row_output: RowOutput, yields_output: boo
 def take_tokens(running: RunningRequest, token_ids: list[int]) -> Progress:
     """Appends sampled tokens up to the end of the output.
 
-    A stop token counts once min_tokens output tokens are there, itself included. The length bound is max_tokens; `add`
-    has made sure that it lies inside the window.
+    A stop token counts once min_tokens output tokens are there, itself included; at the end of a form it counts at
+    once. The length bound is max_tokens; `add` has made sure that it lies inside the window.
     """
     request = running.request
     output = running.output_token_ids
-    min_tokens = request.sampling.min_tokens
+    # A form's end goes before min_tokens, and before that end the sampler lets no stop token through.
+    min_tokens = request.sampling.min_tokens if request.constraint is None else 0
     progress = Progress(len(token_ids))
     for index, token_id in enumerate(token_ids):
         output.append(token_id)

@@ -15,7 +15,7 @@ from qanat.structured.matcher import ThinkingGate, Words, clear_bits
 from qanat.structured.vocabulary import Vocabulary
 
 MAX_KEPT_FORMS = 64
-MAX_KEPT_CHARS = 4 * 2**20
+MAX_KEPT_CHARS = 3 * 2**19
 """Length of the grammars of all forms that are kept without being used; compiled, they take about ten times that."""
 
 FormKey = tuple[str, str]

@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 
 from qanat.core.batch import RowOutput, ScheduledBatch, StepOutput, TokenLogprobs
-from qanat.core.errors import InvalidRequestError, NumericError
+from qanat.core.constraint import MatcherFactory
+from qanat.core.errors import InvalidRequestError, NumericError, StructuredOutputError
 from qanat.models.decoder import CausalLM
 from qanat.worker.batch_inputs import RowWork, build_inputs, update_rows
 from qanat.worker.cache_tensors import CacheTensors
 from qanat.worker.logprobs import token_logprobs
-from qanat.worker.row_state import RowTable
+from qanat.worker.row_form import FormBuffer
+from qanat.worker.row_state import FormMaker, RowState, RowTable
 from qanat.worker.sampler import NO_TOKEN, sample_tokens
 
 NOT_FINITE = (
@@ -22,7 +24,7 @@ NOT_FINITE = (
     "check the checkpoint."
 )
 NOTHING_LEFT = (
-    "No token may be chosen: allowed_token_ids, bad_words, logit_bias and min_tokens together exclude all. "
+    "No token may be chosen: allowed_token_ids, bad_words, logit_bias, min_tokens and the form together exclude all. "
     "Loosen one of them."
 )
 
@@ -79,13 +81,23 @@ class ModelRunner:
         model: with its weights.
         cache: its cache tensors.
         limits: see RunnerLimits.
+        matcher_factory: for rows whose output has a form; without it there may be none.
     """
 
-    def __init__(self, model: CausalLM, cache: CacheTensors, limits: RunnerLimits) -> None:
+    def __init__(
+        self,
+        model: CausalLM,
+        cache: CacheTensors,
+        limits: RunnerLimits,
+        matcher_factory: MatcherFactory | None = None,
+    ) -> None:
         self._model = model
         self._cache = cache
         self._limits = limits
-        self._table = RowTable(limits.num_rows, limits.max_blocks_per_row, limits.num_valid_token_ids)
+        forms = None
+        if matcher_factory is not None:
+            forms = FormMaker(matcher_factory, FormBuffer(limits.num_valid_token_ids))
+        self._table = RowTable(limits.num_rows, limits.max_blocks_per_row, limits.num_valid_token_ids, forms)
 
     def run(self, batch: ScheduledBatch) -> StepOutput:
         """Computes a step.
@@ -122,7 +134,7 @@ class ModelRunner:
                 if not is_finite[i]:
                     result.error = NOT_FINITE
                 elif tokens[i] == NO_TOKEN:
-                    result.error, result.error_code = NOTHING_LEFT, InvalidRequestError.code
+                    result.error, result.error_code = _why_nothing_is_left(work.state)
                 elif not result.error:
                     result.token_ids.append(tokens[i])
                     work.state.append([tokens[i]])
@@ -159,6 +171,13 @@ class ModelRunner:
             return [True] * len(logits)
         finite: list[bool] = logits.sum(dim=1).isfinite().tolist()
         return finite
+
+
+def _why_nothing_is_left(state: RowState) -> tuple[str, str]:
+    """Message and code for a row without a token to choose."""
+    if state.form is not None and state.form.error:
+        return state.form.error, StructuredOutputError.code
+    return NOTHING_LEFT, InvalidRequestError.code
 
 
 def _report_chosen(pairs: Sequence[_Pair], logits: Tensor) -> None:

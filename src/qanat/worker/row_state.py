@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from torch import Tensor
 
 from qanat.core.batch import NewRow
+from qanat.core.constraint import MatcherFactory
 from qanat.core.errors import IntegrityError
 from qanat.worker.logit_edits import LogitEdits
+from qanat.worker.row_form import FormBuffer, RowForm
+
+
+@dataclass(frozen=True)
+class FormMaker:
+    """What rows with a form need of the worker.
+
+    Attributes:
+        factory: makes matchers.
+        buffer: room for masks.
+    """
+
+    factory: MatcherFactory
+    buffer: FormBuffer
 
 
 class RowState:
@@ -18,6 +36,7 @@ class RowState:
     Args:
         new_row: as the scheduler announced it.
         num_valid_token_ids: ids from here on cannot be chosen.
+        forms: makes matchers and has room for their masks; needed by a row with a constraint.
 
     Attributes:
         request_id: for messages only.
@@ -29,9 +48,10 @@ class RowState:
         num_tokens: tokens known.
         num_blocks: KV blocks held.
         edits: what is done to the logits before sampling, None if nothing ever is.
+        form: the form that the output is held to, if there is one.
     """
 
-    def __init__(self, new_row: NewRow, num_valid_token_ids: int) -> None:
+    def __init__(self, new_row: NewRow, num_valid_token_ids: int, forms: FormMaker | None = None) -> None:
         self.request_id = new_row.request_id
         self.sampling = new_row.sampling
         self.seed = new_row.seed
@@ -49,6 +69,38 @@ class RowState:
             self._tokens[self.num_prompt_tokens :],
             num_valid_token_ids,
         )
+        self.form: RowForm | None = None
+        if new_row.constraint is not None:
+            if forms is None:
+                raise IntegrityError(f"request {self.request_id} has a form, and nothing here makes matchers")
+            prior_token_ids = new_row.token_ids[self.num_prompt_tokens :]
+            self.form = RowForm(
+                new_row.constraint, forms.factory, forms.buffer, new_row.stop_token_ids, prior_token_ids
+            )
+
+    @property
+    def has_edits(self) -> bool:
+        """True if `edit` may change anything now."""
+        return self.form is not None or (self.edits is not None and self.edits.is_due)
+
+    def edit(self, logits: Tensor) -> None:
+        """Does to the scores of the next token what the request asks for, in place.
+
+        Where a form leaves nothing but the end of the output, the end comes, whatever else was asked for. After an
+        error of the form nothing may be chosen.
+
+        Args:
+            logits: [V] fp32.
+        """
+        has_mask = self.form is not None and self.form.fill_mask()
+        if self.form is not None and self.form.error:
+            logits.fill_(-math.inf)
+            return
+        is_over = has_mask and self.edits is not None and self.form is not None and self.form.is_over
+        if self.edits is not None and self.edits.is_due and not is_over:
+            self.edits.apply(logits)
+        if has_mask and self.form is not None:
+            self.form.apply_mask(logits)
 
     @property
     def samples(self) -> bool:
@@ -83,6 +135,8 @@ class RowState:
         self.num_tokens = end
         if self.edits is not None:
             self.edits.add_output(token_ids)
+        if self.form is not None:
+            self.form.add_output(token_ids)
 
 
 class RowTable:
@@ -92,13 +146,21 @@ class RowTable:
         num_rows: most requests that run at once.
         max_blocks_per_row: KV blocks of the longest request.
         num_valid_token_ids: ids from here on cannot be chosen.
+        forms: see `RowState`.
 
     Attributes:
         block_tables: [rows, blocks] int32; entries past a row's `num_blocks` are left over from former owners.
     """
 
-    def __init__(self, num_rows: int, max_blocks_per_row: int, num_valid_token_ids: int) -> None:
+    def __init__(
+        self,
+        num_rows: int,
+        max_blocks_per_row: int,
+        num_valid_token_ids: int,
+        forms: FormMaker | None = None,
+    ) -> None:
         self._rows: list[RowState | None] = [None] * num_rows
+        self._forms = forms
         self._num_valid_token_ids = num_valid_token_ids
         self.block_tables: npt.NDArray[np.int32] = np.zeros((num_rows, max_blocks_per_row), dtype=np.int32)
 
@@ -121,7 +183,7 @@ class RowTable:
         """
         if self._rows[new_row.row] is not None:
             raise IntegrityError(f"row {new_row.row} was given to {new_row.request_id} but is not free")
-        self._rows[new_row.row] = RowState(new_row, self._num_valid_token_ids)
+        self._rows[new_row.row] = RowState(new_row, self._num_valid_token_ids, self._forms)
         self.add_blocks(new_row.row, new_row.block_ids)
 
     def free(self, row: int) -> None:

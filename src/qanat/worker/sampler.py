@@ -44,13 +44,12 @@ def sample_tokens(logits: Tensor, rows: Sequence[RowState]) -> list[int]:
 
 def _edit(logits: Tensor, rows: Sequence[RowState]) -> tuple[Tensor, list[int]]:
     """The logits with each row's edits, in a copy if there are any, and the rows that have a token left."""
-    due = [(i, row.edits) for i, row in enumerate(rows) if row.edits is not None and row.edits.is_due]
-    if not due:
+    edited = [i for i, row in enumerate(rows) if row.has_edits]
+    if not edited:
         return logits, list(range(len(rows)))
     logits = logits.clone()
-    for i, edits in due:
-        edits.apply(logits[i])
-    edited = [i for i, _ in due]
+    for i in edited:
+        rows[i].edit(logits[i])
     is_dead = (logits[edited].amax(dim=1) == -math.inf).tolist()
     dead = {i for i, is_row_dead in zip(edited, is_dead, strict=True) if is_row_dead}
     return logits, [i for i in range(len(rows)) if i not in dead]

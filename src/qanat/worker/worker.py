@@ -7,6 +7,7 @@ import logging
 from qanat.cache.spec import cache_spec
 from qanat.config.resolved import ResolvedConfig
 from qanat.core.batch import ScheduledBatch, StepOutput
+from qanat.core.constraint import MatcherFactory
 from qanat.core.memory_plan import MemoryPlan
 from qanat.kernels.registry import format_op_table, select_providers
 from qanat.models.decoder import CausalLM
@@ -31,6 +32,7 @@ class Worker:
         config: the resolved configuration.
         memory_plan: from `plan_memory`; None makes it from what is available now.
         platform: the device.
+        matcher_factory: for requests whose output has a form; without it there may be none.
 
     Attributes:
         memory_plan: what `load` allocates.
@@ -45,8 +47,10 @@ class Worker:
         config: ResolvedConfig,
         memory_plan: MemoryPlan | None = None,
         platform: Platform | None = None,
+        matcher_factory: MatcherFactory | None = None,
     ) -> None:
         self._config = config
+        self._matcher_factory = matcher_factory
         self._platform: Platform = platform or CpuPlatform()
         self.memory_plan = memory_plan or plan_memory(
             config,
@@ -78,7 +82,7 @@ class Worker:
             num_valid_token_ids=config.num_valid_token_ids or config.model.vocab_size,
             is_nan_check_enabled=config.is_nan_check_enabled,
         )
-        self._runner = ModelRunner(self._load_weights(), cache, limits)
+        self._runner = ModelRunner(self._load_weights(), cache, limits, self._matcher_factory)
 
     def execute(self, batch: ScheduledBatch) -> StepOutput:
         """Computes one step.
