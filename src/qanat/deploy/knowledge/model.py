@@ -1,0 +1,179 @@
+"""The kinds of entries in the knowledge base.
+
+Files in `data/` hold these as YAML or JSON; `load.py` reads them strictly. Versions are strings as upstream
+spells them ("0.18.0rc1"); `versions.py` orders them. A name has a life: `since` is the first sampled version that
+has it, `until` the last one; absent means the first and the last sample of the file.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Literal
+
+import msgspec
+
+Confidence = Literal["source", "documentation", "issue", "tested", "computed", "unverified"]
+"""How a fact was learnt: read in source at the tag, documented, told in an issue thread, tried, computed, or not
+checked at all."""
+
+
+class Severity(str, Enum):
+    """How bad a finding is: `info` asks for nothing, and leaves the exit code at 0."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+
+
+class Consequence(str, Enum):
+    """What happens if a finding is left as it is."""
+
+    START_FAILS = "start_fails"
+    IGNORED = "ignored"
+    SLOWER = "slower"
+    WRONG = "wrong"
+    RISK = "risk"
+
+
+class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What every entry has: a name and where the fact comes from. A file may state both once for all entries."""
+
+    name: str
+    source: str
+    confidence: Confidence
+
+
+class Lifetime(Entry, frozen=True, kw_only=True):
+    """An entry that not every version has; None is the first or the last sample of its file."""
+
+    since: str | None = None
+    until: str | None = None
+
+
+ValueKind = Literal["bool", "int", "float", "text", "list", "json"]
+
+
+class Flag(Lifetime, frozen=True, kw_only=True):
+    """A command line flag of `vllm serve` or `vllm bench`, with its long name ("--max-model-len")."""
+
+    kind: ValueKind = "text"
+    aliases: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
+    replacement: str | None = None
+
+
+class EnvVar(Lifetime, frozen=True, kw_only=True):
+    """An environment variable; `owner` is the component that reads it.
+
+    `values` is the domain in words ("0|1|2", "int 120..7200"); `pattern` is a regular expression for the whole
+    value where the domain can be checked; `replacement` says what took its place.
+    """
+
+    owner: str
+    default: str | None = None
+    values: str | None = None
+    pattern: str | None = None
+    replacement: str | None = None
+    meaning: str | None = None
+
+
+class ConfigKey(Lifetime, frozen=True, kw_only=True):
+    """A key inside a JSON argument: `flag` is the argument, `name` the path with dots ("eplb_config.dynamic_eplb")."""
+
+    flag: str
+    kind: ValueKind | None = None
+    choices: tuple[str, ...] = ()
+    replacement: str | None = None
+
+
+class Rule(Entry, frozen=True, kw_only=True):
+    """A rule of the linter: `name` is its id.
+
+    `since` and `until` are vllm-ascend versions, both included; `when`, `effect` and `fix` are one sentence each.
+    """
+
+    title: str
+    severity: Severity
+    consequence: Consequence
+    when: str
+    effect: str
+    fix: str
+    since: str | None = None
+    until: str | None = None
+
+
+class LogSignature(Entry, frozen=True, kw_only=True):
+    """A line of a log by which a rule's fault is recognised after the fact; `pattern` is a regular expression."""
+
+    pattern: str
+    rules: tuple[str, ...]
+
+
+class Release(Entry, frozen=True, kw_only=True):
+    """A release of vllm-ascend (`name` is its version) with what its image ships."""
+
+    vllm: str
+    date: str
+    is_stable: bool = False
+    cann: str | None = None
+    torch_npu: str | None = None
+    mooncake: str | None = None
+
+
+class Chip(Entry, frozen=True, kw_only=True):
+    """An accelerator generation: NPUs of one node, memory of one NPU in GiB, and the suffix of its image tags."""
+
+    family: str
+    image_suffix: str
+    num_npus_per_node: int
+    memory_gib: float
+    spellings: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    mounts: tuple[str, ...] = ()
+
+
+class ModelFacts(Entry, frozen=True, kw_only=True):
+    """Sizes of a model that rules compute with; linear attention and expert fields are 0 where there are none."""
+
+    pattern: str
+    first_release: str
+    num_layers: int
+    num_query_heads: int
+    num_kv_heads: int
+    head_dim: int
+    num_linear_key_heads: int = 0
+    num_linear_value_heads: int = 0
+    linear_head_dim: int = 0
+    conv_kernel: int = 4
+    num_experts: int = 0
+    num_experts_per_token: int = 0
+    has_shared_expert: bool = False
+    hidden_size: int = 0
+    max_position: int = 0
+    has_vision: bool = False
+
+    @property
+    def is_hybrid(self) -> bool:
+        """Whether most layers keep a recurrent state instead of keys and values."""
+        return self.num_linear_key_heads > 0
+
+    @property
+    def is_moe(self) -> bool:
+        """Whether the model routes tokens to experts."""
+        return self.num_experts > 0
+
+
+class Connector(Lifetime, frozen=True, kw_only=True):
+    """A KV connector of disaggregated serving and the example proxy it works with."""
+
+    proxy: str | None = None
+    direction: Literal["pull", "push", "pool", "both"]
+    hybrid_since: str | None = None
+    is_upstream: bool = False
+
+
+class Parser(Lifetime, frozen=True, kw_only=True):
+    """A tool or reasoning parser that fits a model family; `models` is a regular expression for model names."""
+
+    role: Literal["tool", "reasoning"]
+    models: str

@@ -1,0 +1,1 @@
+"""Checks of deployment files before anything starts."""
