@@ -1,0 +1,1 @@
+"""Files that deploy a service, of every kind, read to facts with places."""
