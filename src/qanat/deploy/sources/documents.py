@@ -1,0 +1,112 @@
+"""Any file read to facts; its kind is found by what it holds."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import PurePath
+
+from qanat.deploy.sources.guide import Guide
+from qanat.deploy.sources.launch import Document, DocumentKind, Launch, Note, NoteKind
+from qanat.deploy.sources.reader import Reader, Scope
+from qanat.deploy.sources.shell import Variables
+from qanat.deploy.sources.shell_lines import START, LineState, mend
+from qanat.deploy.sources.values import Source, Span, Value, value_at
+from qanat.deploy.sources.yaml_files import YamlReader
+
+SHEBANG = re.compile(r"#!.*\b(?:ba|z|da|k|a)?sh\b")
+YAML_LINE = re.compile(r"(?:services|apiVersion|kind|model|served[-_]model[-_]name):", re.MULTILINE)
+MAX_CHARS = 4_000_000
+MAX_TEXT_SHARE = 0.2
+"""Files of which more is text than this, by lines, are guides."""
+
+
+def read_document(path: str, text: str) -> Document:
+    """Reads a file; whatever it holds, this does not fail: what cannot be read is noted.
+
+    Args:
+        path: its name, for places.
+        text: its content.
+    """
+    is_cut = len(text) > MAX_CHARS
+    source = Source(path, text[:MAX_CHARS] if is_cut else text)
+    reader = Reader(source)
+    kind = _read(reader)
+    if is_cut:
+        place = source.place(MAX_CHARS, MAX_CHARS)
+        reader.notes.append(Note("unreadable", place, f"only the first {MAX_CHARS} characters were read"))
+    return _in_only_container(reader.document(kind))
+
+
+def _read(reader: Reader) -> DocumentKind:
+    source = reader.source
+    suffix = PurePath(source.path).suffix.lower()
+    if SHEBANG.match(source.text):
+        return _shell(reader)
+    if suffix in (".yaml", ".yml", ".json") or (
+        suffix not in (".sh", ".bash", ".md") and _may_be_yaml(source.text)
+    ):
+        tried = Reader(source)
+        kind = YamlReader(tried, value_at(source, 0, len(source.text))).read()
+        if kind is not None or suffix in (".yaml", ".yml", ".json"):
+            reader.__dict__.update(tried.__dict__)
+            return kind or "yaml"
+    if suffix in (".sh", ".bash") or (suffix not in (".md", ".markdown", ".rst") and _is_script(source.text)):
+        return _shell(reader)
+    Guide(reader, on_yaml=lambda code: _yaml_block(reader, code)).read()
+    return "guide"
+
+
+def _yaml_block(reader: Reader, code: Value) -> None:
+    YamlReader(reader, code).read()
+
+
+def _may_be_yaml(text: str) -> bool:
+    return len(YAML_LINE.findall(text)) > 0 and not re.search(r"^(?:export|vllm|docker) ", text, re.MULTILINE)
+
+
+def _is_script(text: str) -> bool:
+    """Whether nearly every line is one of a script."""
+    state = LineState()
+    num_lines = num_text = 0
+    for line in text.split("\n")[:2000]:
+        if not state.is_open and line.strip() and not line.lstrip().startswith("#"):
+            num_lines += 1
+            num_text += not START.match(line)
+        if state.take(line) >= 0 and not state.quote:
+            num_text += 1
+        if line.startswith(("```", "~~~")):
+            return False
+    return num_lines > 0 and num_text <= num_lines * MAX_TEXT_SHARE
+
+
+def _shell(reader: Reader) -> DocumentKind:
+    source = reader.source
+
+    def note(kind: NoteKind, start: int, end: int, message: str) -> None:
+        reader.notes.append(Note(kind, source.place(start, end), message))
+
+    text = mend(source.text.split("\n"), 0, note, cuts_prose=False)
+    if "\\\r\n" in source.text:
+        at = source.text.index("\\\r\n")
+        note("broken-continuation", at, at + 2, "Windows line ends: the shell takes each line for a command")
+    span = Span(0, len(text), 0, len(text))
+    code = Value(text, source.place(0, len(text)), (), (span,), source)
+    reader.script(code, Variables(block=reader.new_block()), Scope())
+    return "shell"
+
+
+def _in_only_container(document: Document) -> Document:
+    """Launches behind a guide's or script's only container run in it."""
+    if len(document.containers) != 1 or document.kind in ("compose", "kubernetes"):
+        return document
+    (container,) = document.containers
+
+    def inside(launch: Launch) -> Launch:
+        is_outside = launch.container is not None or launch.kind in ("bench", "accuracy", "fragment")
+        if is_outside or launch.place.start < container.place.start:
+            return launch
+        env = {one.name: one for one in container.env} | launch.env
+        return replace(launch, container=container, env=env, image=container.image or launch.image)
+
+    return replace(document, launches=tuple(inside(launch) for launch in document.launches))
