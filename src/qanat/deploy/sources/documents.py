@@ -101,6 +101,8 @@ def _in_only_container(document: Document) -> Document:
     if len(document.containers) != 1 or document.kind in ("compose", "kubernetes"):
         return document
     (container,) = document.containers
+    if any(launch.container is container for launch in document.launches):
+        return document
 
     def inside(launch: Launch) -> Launch:
         is_outside = launch.container is not None or launch.kind in ("bench", "accuracy", "fragment")

@@ -155,7 +155,7 @@ class Guide:
         stripped = line.strip()
         if not stripped:
             return
-        if HEADING.match(stripped):
+        if HEADING.match(stripped) and not stripped.endswith(("。", ".", "；", "，", ",", "：", ":")):
             self._new_shell()
             self.reader.section = stripped.lstrip("# ").rstrip("#")[:80]
         elif len(stripped) <= 20 and not re.search(r"[。：:，,;；.]$", stripped):
@@ -172,17 +172,12 @@ class Guide:
             name = value_at(self.source, start + match.start(), start + match.end())
             self.reader.mentions.append(Mention("flag", name, name.place))
             argv.append(name)
-            if value := VALUE_IN_TEXT.match(text, match.end()):
-                low, high = start + value.start(1), start + value.end(1)
-                inner = value_at(self.source, low + 1, high - 1)
-                quoted = Value(inner.text, self.source.place(low, high), (), inner.spans, self.source)
-                argv.append(quoted if value.group(1)[0] in "'\"" else value_at(self.source, low, high))
+            if given := VALUE_IN_TEXT.match(text, match.end()):
+                argv.append(self._unquoted(start + given.start(1), start + given.end(1)))
         if argv:
             self.reader.launches.append(fragment(tuple(argv), self.reader.section))
         for match in ASSIGNED_IN_TEXT.finditer(text):
-            value = value_at(self.source, start + match.start(2), start + match.end(2))
-            if value.text[0] in "'\"" and len(value.text) > 1:
-                value = value_at(self.source, value.place.start + 1, value.place.end - 1)
+            value = self._unquoted(start + match.start(2), start + match.end(2))
             place = self.source.place(start + match.start(1), start + match.end(2))
             self.reader.assignments.append(Assignment(match.group(1), value, place, "prose", -1))
         for match in VARIABLE_IN_TEXT.finditer(text):
@@ -192,6 +187,14 @@ class Guide:
             for match in VERSION_IN_TEXT.finditer(text):
                 name = value_at(self.source, start + match.start(), start + match.end())
                 self.reader.mentions.append(Mention("version", name, name.place))
+
+    def _unquoted(self, start: int, end: int) -> Value:
+        """A stretch of text as a value, without the quotes around it."""
+        text = self.source.text[start:end]
+        if len(text) < 2 or text[0] not in "'\"" or text[-1] != text[0]:
+            return value_at(self.source, start, end)
+        inner = value_at(self.source, start + 1, end - 1)
+        return Value(inner.text, self.source.place(start, end), (), inner.spans, self.source)
 
 
 def _without_prompts(lines: list[str]) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
 
 from qanat.deploy.sources.json_text import JsonNode
 from qanat.deploy.sources.launch import Flag, Launch, LaunchKind, Role, read_flags
@@ -160,7 +159,7 @@ def guess_role(kind: LaunchKind, flags: tuple[Flag, ...]) -> Role:
     node = transfer.json if transfer else None
     role = node.get("kv_role") if isinstance(node, JsonNode) else None
     if role is not None and role.value in ("kv_producer", "kv_consumer"):
-        return cast(Role, "prefill" if role.value == "kv_producer" else "decode")
+        return "prefill" if role.value == "kv_producer" else "decode"
     if "--headless" in by_name or _number(by_name, "--node-rank") > 0:
         return "worker"
     if _number(by_name, "--data-parallel-start-rank") > 0:

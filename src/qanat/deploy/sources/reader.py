@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import cast
 
 from qanat.deploy.sources.docker import read_container_call
 from qanat.deploy.sources.launch import (
@@ -16,7 +15,6 @@ from qanat.deploy.sources.launch import (
     LaunchKind,
     Mention,
     Note,
-    Origin,
     read_flags,
 )
 from qanat.deploy.sources.programs import (
@@ -28,7 +26,7 @@ from qanat.deploy.sources.programs import (
     recognise,
     unwrap,
 )
-from qanat.deploy.sources.shell import Shell, Simple, Variables
+from qanat.deploy.sources.shell import ASSIGNMENT, Shell, Simple, Variables
 from qanat.deploy.sources.values import Place, Source, Value
 
 MAX_NESTING = 6
@@ -117,15 +115,13 @@ class Reader:
     def _own(self, simple: Simple, variables: Variables) -> list[Assignment]:
         """Variables before the command and behind `env`."""
         own = list(simple.own)
-        for word in simple.argv:
-            name, equals, _ = word.text.partition("=")
-            if word.text.split("/")[-1] == "env":
-                continue
-            if not (equals and name.isidentifier()):
-                break
-            value = word.part(len(name) + 1, len(word.text))
-            own.append(Assignment(name, value, word.place, cast(Origin, "command"), variables.block))
-            self.assignments.append(own[-1])
+        program = unwrap(simple.argv)
+        for word in simple.argv[: len(simple.argv) - len(program.words)]:
+            match = ASSIGNMENT.match(word.text)
+            if match:
+                value = word.part(match.end(), len(word.text))
+                own.append(Assignment(match.group(1), value, word.place, "command", variables.block))
+                self.assignments.append(own[-1])
         return own
 
     def start(

@@ -7,7 +7,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from qanat.deploy.sources.launch import Assignment, Note, Origin
-from qanat.deploy.sources.shell_words import MAX_CHARS, Node, Words, parse, plain_words
+from qanat.deploy.sources.shell_words import (
+    MAX_CHARS,
+    Node,
+    Words,
+    hide_placeholders,
+    parse,
+    plain_words,
+    show_placeholders,
+)
 from qanat.deploy.sources.values import Place, Source, Value, join
 
 MAX_DEPTH = 200
@@ -95,7 +103,7 @@ class Shell:
         on_assignment: Callable[[Assignment], None],
         on_note: Callable[[Note], None],
     ) -> None:
-        self.code = code
+        self.code = code = hide_placeholders(code)
         self.source = source
         self.variables = variables
         self.words = Words(code, source, variables.values)
@@ -201,7 +209,8 @@ class Shell:
         for assignment in own:
             self.on_assignment(assignment)
         if argv:
-            self.on_command(Simple(tuple(argv), tuple(own), self.words.place(node), heredoc, target))
+            words = tuple(show_placeholders(value) for value in argv)
+            self.on_command(Simple(words, tuple(own), self.words.place(node), heredoc, target))
 
     def _declaration(self, node: Node) -> None:
         text = self.words.text(node)
@@ -249,7 +258,7 @@ class Shell:
         elif last.type == "array":
             value = self.code.part(last.start_byte, last.end_byte)
         else:
-            value = self.words.scalar(last)
+            value = show_placeholders(self.words.scalar(last))
         return Assignment(self.words.text(name), value, self.words.place(node), origin, self.variables.block)
 
     def _faulty(self, node: Node) -> None:
@@ -262,7 +271,7 @@ class Shell:
             self._plain(code.part(match.start(), match.end()))
 
     def _plain(self, line: Value) -> None:
-        words = plain_words(line)
+        words = [show_placeholders(word) for word in plain_words(line)]
         if words and words[0].text == "export":
             words = words[1:]
             is_export = True

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from copy import copy
 
 from qanat.deploy.sources.launch import NoteKind
 
@@ -153,8 +154,7 @@ def mend(lines: list[str], offset: int, note: OnNote, cuts_prose: bool) -> str:
             start = at + len(line) - len(line.lstrip())
             note("lost-flags", start, at + len(line.rstrip()), "the line above does not end with a backslash")
             _join_above(mended, breaks)
-        if not state.quote and not state.heredoc:
-            line = _blanks_behind_backslash(line, at, note)
+        line = _blanks_behind_backslash(line, state, at, note)
         line = _cut(line, state, at, note, cuts_prose)
         mended.append(line)
         breaks.append("\n")
@@ -183,9 +183,13 @@ def _join_above(mended: list[str], breaks: list[str]) -> None:
             return
 
 
-def _blanks_behind_backslash(line: str, at: int, note: OnNote) -> str:
+def _blanks_behind_backslash(line: str, state: LineState, at: int, note: OnNote) -> str:
     match = re.search(r"(?<!\\)\\([ \t]+)$", line)
-    if match is None or line.lstrip().startswith("#"):
+    if match is None or state.heredoc or (line.lstrip().startswith("#") and not state.quote):
+        return line
+    behind = copy(state)
+    behind.take(line)
+    if behind.quote:
         return line
     note(
         "broken-continuation",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 
 import tree_sitter
@@ -16,6 +17,10 @@ Node = tree_sitter.Node
 ARRAY = re.compile(r"\$\{([A-Za-z_]\w*)\[[@*]\]\}")
 PLAIN = re.compile(r"\$([A-Za-z_]\w*)|\$\{([A-Za-z_]\w*)\}")
 WITH_DEFAULT = re.compile(r"\$\{([A-Za-z_]\w*|\d)(:?[-=+?])")
+PLACEHOLDER = re.compile(r"<[A-Za-z_\u4e00-\u9fff](?:[^<>|&;\n\"'$()]*[^<>|&;\n\"'$()\s])?>")
+"""A value that a guide leaves to its reader; the shell would take it for two redirections."""
+HIDDEN = str.maketrans("<>", "\ue000\ue001")
+SHOWN = str.maketrans("\ue000\ue001", "<>")
 MAX_FIELDS = 2000
 """Of one word that a variable makes many of; more are dropped."""
 MAX_CHARS = 200_000
@@ -32,6 +37,17 @@ def parse(text: str) -> Node:
     """The syntax tree. One byte of it is one character of the text: others than ASCII are shown to it as letters."""
     shape = re.sub(r"[^\x01-\x7f]", "x", text)
     return _parser().parse(shape.encode("ascii")).root_node
+
+
+def hide_placeholders(code: Value) -> Value:
+    """The script with the angle brackets of placeholders as characters that mean nothing to a shell."""
+    text = PLACEHOLDER.sub(lambda match: match.group().translate(HIDDEN), code.text)
+    return code if text == code.text else replace(code, text=text)
+
+
+def show_placeholders(value: Value) -> Value:
+    """The value with its angle brackets back."""
+    return replace(value, text=value.text.translate(SHOWN)) if "\ue000" in value.text else value
 
 
 class Words:

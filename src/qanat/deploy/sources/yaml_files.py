@@ -181,18 +181,22 @@ class YamlReader:
         start, end = node.start_mark.index, node.end_mark.index
         written = self.code.text[start:end]
         spans: list[Span] = []
-        found, at = 0, 0
-        for line in node.value.splitlines(keepends=True):
-            body = line.rstrip("\n")
-            index = written.find(body, found)
+        found = at = 0
+        for match in re.finditer(r"\S+", node.value):
+            index = written.find(match.group(), found)
             if index < 0:
                 spans = []
                 break
-            inner = self.code.part(start + index, min(end, start + index + len(line)))
+            found = index + len(match.group())
+            if match.start() > at:
+                inner = self.code.part(start + index - 1, start + index)
+                spans.append(Span(at, match.start() - at, inner.place.start, inner.place.end))
+            inner = self.code.part(start + index, start + found)
             spans += [
-                Span(at + one.start, one.length, one.source_start, one.source_end) for one in inner.spans
+                Span(match.start() + one.start, one.length, one.source_start, one.source_end)
+                for one in inner.spans
             ]
-            found, at = index + len(body), at + len(line)
+            at = match.end()
         place = self.code.place_of(start, max(start, len(written.rstrip()) + start))
         unknown = tuple(dict.fromkeys(a or b for a, b in VARIABLE.findall(node.value)))
         if not node.value or not spans:
@@ -227,7 +231,7 @@ class YamlReader:
         if isinstance(node, yaml.ScalarNode):
             return self._value(node)
         start, end = node.start_mark.index, node.end_mark.index
-        if node.flow_style:
+        if isinstance(node, yaml.CollectionNode) and node.flow_style:
             place = self.code.place_of(start, end)
             return value_at(self.source, place.start, place.end)
         text, spans = _as_json(node, self.code, 0)
