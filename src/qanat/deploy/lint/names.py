@@ -1,0 +1,105 @@
+"""Finding names: flags under their aliases and abbreviations, and the nearest known name of an unknown one."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from qanat.deploy.knowledge.load import Table
+from qanat.deploy.knowledge.model import Flag
+from qanat.deploy.knowledge.versions import Presence, Version
+from qanat.deploy.sources import launch as sources
+
+MIN_LIKENESS = 0.6
+"""Ratio of matching characters from which two names may be the same thing misspelt."""
+
+
+@dataclass(frozen=True)
+class Named:
+    """A flag of a command under its known name; `keys` is what stands behind dots (`-cc.cudagraph_mode`)."""
+
+    flag: sources.Flag
+    entry: Flag
+    is_negated: bool = False
+    is_abbreviated: bool = False
+    keys: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The known name, with the subcommand where the table has one."""
+        return self.entry.name
+
+
+class FlagNames:
+    """The flags of one program in one version, by everything that leads to them.
+
+    Args:
+        tables: flags, each with what the names in it begin with ("serve " in the table of benchmarks).
+        version: release of vllm-ascend.
+    """
+
+    def __init__(self, tables: Sequence[tuple[Table[Flag], str]], version: Version) -> None:
+        self.version = version
+        self.names: dict[str, Flag] = {}
+        self._tables: dict[str, Table[Flag]] = {}
+        for table, prefix in tables:
+            for name, entry in table.entries.items():
+                if name.startswith(prefix) and " " not in name[len(prefix) :]:
+                    spellings = (name[len(prefix) :], *entry.aliases)
+                    self.names.update(dict.fromkeys(spellings, entry))
+                    self._tables[entry.name] = table
+
+    def presence(self, entry: Flag) -> Presence:
+        """Whether this version has a flag."""
+        return self._tables[entry.name].presence(entry.name, self.version)
+
+    def find(self, flag: sources.Flag) -> Named | None:
+        """The known flag that a written one means; None if there is none, or more than one."""
+        head, *keys = flag.name.split(".")
+        path = tuple(keys)
+        if head in self.names:
+            return Named(flag, self.names[head], keys=path)
+        if head.startswith("-O") and "--compilation-config" in self.names:
+            name = "--optimization-level" if head[2:].isdigit() else "--compilation-config"
+            return Named(flag, self.names.get(name, self.names["--compilation-config"]), keys=path)
+        positive = "--" + head.removeprefix("--no-")
+        is_negated = head.startswith("--no-") and positive in self.names
+        if is_negated and self.names[positive].kind == "bool":
+            return Named(flag, self.names[positive], is_negated=True, keys=path)
+        longer = [name for name in self.names if name.startswith(head) and self._has(name)]
+        if head.startswith("--") and len(head) > 4 and len(longer) == 1:
+            return Named(flag, self.names[longer[0]], is_abbreviated=True, keys=path)
+        return None
+
+    def _has(self, name: str) -> bool:
+        presence = self.presence(self.names[name])
+        return name.startswith("--") and presence not in (Presence.NOT_YET, Presence.GONE)
+
+    def nearest(self, written: str) -> str | None:
+        """The flag of this version most like a written one."""
+        return nearest(written, [name for name in self.names if self._has(name)])
+
+
+def nearest(written: str, known: Iterable[str]) -> str | None:
+    """The known name most like a written one; None if none is like it.
+
+    Letters count without case, dashes and underscores alike; a name whose words all occur comes first.
+    """
+    plain = _plain(written)
+    candidates = {_plain(name): name for name in known}
+    if plain in candidates:
+        return candidates[plain]
+    close = difflib.get_close_matches(plain, candidates, n=1, cutoff=MIN_LIKENESS + 0.12)
+    if close:
+        return candidates[close[0]]
+    words = set(plain.strip("-").split("-"))
+    containing = [name for name in candidates if words < set(name.strip("-").split("-"))]
+    if len(words) > 1 and containing:
+        return candidates[min(containing, key=len)]
+    close = difflib.get_close_matches(plain, candidates, n=1, cutoff=MIN_LIKENESS + 0.05)
+    return candidates[close[0]] if close else None
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "-")

@@ -1,0 +1,164 @@
+"""Flags: how they are written, whether this version has them, whether their values fit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from qanat.deploy.knowledge.versions import Presence
+from qanat.deploy.lint.finding import Edit
+from qanat.deploy.lint.names import Named
+from qanat.deploy.lint.reading import read_integer
+from qanat.deploy.lint.registry import Hit, on_flags, on_server
+from qanat.deploy.lint.view import LaunchView
+from qanat.deploy.sources.launch import Flag
+
+_WRONG_DASH = re.compile(r"-?[–—]+-?")
+_OTHER_PROGRAMS = frozenset(("--help", "-h", "--version", "-v"))
+_MULTIPLE = frozenset(("--middleware", "--lora-modules", "--header", "--extra-body"))
+
+
+@on_flags("CLI001", "CLI002")
+def dashes(view: LaunchView) -> Iterator[Hit]:
+    """Typographic dashes, and one dash where two belong."""
+    for flag in view.launch.flags:
+        match = _WRONG_DASH.match(flag.written)
+        if match is not None:
+            right = "--" + flag.written[match.end() :].lstrip("-–—")
+            message = f"{flag.written} begins with a typographic dash; write {right}"
+            yield Hit("CLI001", flag.place, message, f"write {right}", (Edit(flag.place, right),))
+        elif view.names and re.match(r"-[A-Za-z]", flag.written) and flag in view.unresolved:
+            if "-" + flag.name.split(".")[0] in view.names.names:
+                right = "-" + flag.written
+                message = f"{flag.written} has one dash; a long flag has two"
+                yield Hit("CLI002", flag.place, message, f"write {right}", (Edit(flag.place, right),))
+
+
+def _has_wrong_dash(view: LaunchView, flag: Flag) -> bool:
+    return _WRONG_DASH.match(flag.written) is not None or any(
+        hit.place == flag.place for hit in dashes(view)
+    )
+
+
+@on_flags("CLI005", "CLI006", "CLI009", "CLI011", "CLI017")
+def known(view: LaunchView) -> Iterator[Hit]:
+    """Whether each flag is one of this version, and written in full."""
+    if view.names is None or view.launch.kind == "fragment":
+        return
+    for named in view.named:
+        presence = view.names.presence(named.entry)
+        name = named.name.split()[-1]
+        if presence is Presence.GONE:
+            then = f"; instead: {named.entry.replacement}" if named.entry.replacement else ""
+            yield Hit(
+                "CLI009", named.flag.place, f"{name} is gone since after vLLM {named.entry.until}{then}"
+            )
+        elif presence is Presence.NOT_YET:
+            yield Hit("CLI011", named.flag.place, f"{name} exists from vLLM {named.entry.since} on")
+        elif named.is_abbreviated:
+            edit = Edit(named.flag.place, name)
+            message = f"{named.flag.written} is an abbreviation of {name}"
+            yield Hit("CLI005", named.flag.place, message, f"write {name}", (edit,))
+        elif "_" in named.flag.written.split(".")[0]:
+            head, dot, keys = named.flag.written.partition(".")
+            right = head.replace("_", "-") + dot + keys
+            message = f"{named.flag.written} is documented as {right}"
+            edit = Edit(named.flag.place, right)
+            yield Hit("CLI006", named.flag.place, message, f"write {right}", (edit,))
+    for flag in view.unresolved:
+        if flag.name not in _OTHER_PROGRAMS and not _has_wrong_dash(view, flag):
+            yield _unknown(view, flag)
+
+
+def _unknown(view: LaunchView, flag: Flag) -> Hit:
+    assert view.names is not None
+    near = view.names.nearest(flag.name)
+    advice = f"did you mean {near}?" if near else "no flag is like it"
+    return Hit("CLI017", flag.place, f"{view.launch.program} has no flag {flag.written}; {advice}", advice)
+
+
+@on_flags("CLI007")
+def repeated(view: LaunchView) -> Iterator[Hit]:
+    """The same flag twice."""
+    if view.launch.kind == "fragment":
+        return
+    last: dict[str, Named] = {}
+    for named in reversed(view.named):
+        if named.keys or named.entry.kind == "list" or named.name.split()[-1] in _MULTIPLE:
+            continue
+        if named.name in last:
+            line = last[named.name].flag.place.line
+            name = named.name.split()[-1]
+            yield Hit("CLI007", named.flag.place, f"{name} is given again in line {line}; only that counts")
+        else:
+            last[named.name] = named
+
+
+@on_flags("CLI018")
+def values(view: LaunchView) -> Iterator[Hit]:
+    """Numbers and choices."""
+    for named in view.named if view.launch.kind != "fragment" else ():
+        kind, value = named.entry.kind, named.flag.value
+        name = named.name.split()[-1]
+        if value is None:
+            if kind in ("int", "float", "json") and not named.is_negated:
+                yield Hit("CLI018", named.flag.place, f"{name} needs a value")
+            continue
+        if not value.is_known or not value.text or named.keys:
+            continue
+        if kind == "int" and not _is_whole(value.text):
+            yield Hit("CLI018", value.place, f"{name} takes a whole number, not {value.text[:40]!r}")
+        elif kind == "float" and not _is_float(value.text):
+            yield Hit("CLI018", value.place, f"{name} takes a number, not {value.text[:40]!r}")
+        elif named.entry.choices and value.text not in named.entry.choices:
+            choices = ", ".join(named.entry.choices)
+            yield Hit("CLI018", value.place, f"{name} takes one of {choices}, not {value.text[:40]!r}")
+
+
+def _is_whole(text: str) -> bool:
+    return text in ("auto", "inf") or read_integer(text.lstrip("-+")) is not None
+
+
+def _is_float(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+@on_server("CLI008", "CLI013", "CLI014", "CLI015", "CLI016", "SRV002", "MEM008", "MEM010")
+def single_flags(view: LaunchView) -> Iterator[Hit]:
+    """Flags that are questionable by themselves."""
+    model = view.get("--model")
+    if model is not None and view.launch.program == "vllm serve":
+        yield Hit("CLI008", model.flag.place, "vllm serve takes the model as its first word")
+    if view.switch("--async-scheduling"):
+        message = f"asynchronous scheduling is automatic in vLLM {view.version.base}"
+        yield Hit("CLI013", view.place("--async-scheduling"), message)
+    yield from _quantization(view)
+    if view.switch("--trust-remote-code") and view.model is not None:
+        message = f"{view.model.name} is built into vLLM and runs no code from its checkpoint"
+        yield Hit("SRV002", view.place("--trust-remote-code"), message)
+    path = view.text("--allowed-local-media-path")
+    if path is not None and path.strip() and not path.strip("/ "):
+        message = "clients may read every file of the server through file:// addresses"
+        yield Hit("MEM008", view.place("--allowed-local-media-path"), message)
+    share = view.number("--gpu-memory-utilization")
+    if share is not None and not 0 < share <= 1:
+        message = f"{share:g} is no share of the memory; it lies above 0 and at most at 1"
+        yield Hit("MEM010", view.place("--gpu-memory-utilization"), message)
+
+
+def _quantization(view: LaunchView) -> Iterator[Hit]:
+    method = view.text("--quantization")
+    name = view.model_name or ""
+    is_ascend_name = re.search(r"w\d+a\d+", name.lower()) is not None
+    if method == "ascend" and is_ascend_name:
+        message = "an Ascend checkpoint is recognised by its quantization description"
+        yield Hit("CLI014", view.place("--quantization"), message)
+    elif method == "ascend" and re.fullmatch(r"Qwen/Qwen3(\.\d)?-[\w.]+?B(-A\d+B)?/?", name):
+        yield Hit("CLI016", view.place("--quantization"), f"{name} is the BF16 checkpoint")
+    elif method is None and view.get("--quantization") is None and is_ascend_name:
+        message = f"{name} is a quantized checkpoint and --quantization ascend is missing"
+        yield Hit("CLI015", view.launch.words[0].place if view.launch.words else view.launch.place, message)

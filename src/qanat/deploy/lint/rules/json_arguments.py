@@ -1,0 +1,214 @@
+"""JSON-valued flags: syntax, keys by version, keys that belong elsewhere, types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from qanat.deploy.knowledge.load import Table
+from qanat.deploy.knowledge.model import ConfigKey
+from qanat.deploy.knowledge.versions import Presence, must_parse
+from qanat.deploy.lint.files import DocumentView, claims
+from qanat.deploy.lint.names import nearest
+from qanat.deploy.lint.registry import Hit, on_document, on_flags
+from qanat.deploy.lint.view import ADDITIONAL, COMPILATION, LaunchView
+from qanat.deploy.sources.json_text import UNKNOWN, JsonFault, JsonNode
+from qanat.deploy.sources.values import Place
+
+CHECKED_PARENTS = {COMPILATION: ("pass_config",)}
+STRICT_SINCE = must_parse("0.17.0")
+"""From this vLLM every JSON argument refuses unknown keys; --compilation-config does so from 0.13."""
+FREE_KEYS = frozenset(("kv_connector_extra_config", "ec_connector_extra_config"))
+
+
+@on_flags("CLI019")
+def syntax(view: LaunchView) -> Iterator[Hit]:
+    """Values that cannot be read as JSON."""
+    for named in view.named:
+        if named.entry.kind != "json" or named.keys or named.flag.value is None:
+            continue
+        read = named.flag.json
+        if isinstance(read, JsonFault) and named.flag.value.text.lstrip().startswith(("{", "[")):
+            yield Hit("CLI019", read.place, f"{named.name} is no JSON: {read.message}")
+        elif isinstance(read, JsonFault) and named.flag.value.is_known and named.name in _object_flags(view):
+            yield Hit("CLI019", named.flag.value.place, f"{named.name} takes JSON: {read.message}")
+
+
+def _object_flags(view: LaunchView) -> frozenset[str]:
+    """Flags that take an object and nothing shorter."""
+    return view.knowledge.json_flags - {COMPILATION}
+
+
+@on_flags("CLI007")
+def repeated_keys(view: LaunchView) -> Iterator[Hit]:
+    """Keys of one object given twice."""
+    for flag in _json_flags(view):
+        root = view.json(flag)
+        if root is None:
+            continue
+        for node in (root, *(member for _, member in root.walk())):
+            for key in node.repeated:
+                place = node.members[key].key_place or node.place
+                yield Hit("CLI007", place, f"the key {key} is given twice; only the last one counts")
+
+
+def _json_flags(view: LaunchView) -> list[str]:
+    names = [named.name for named in view.named if named.name in view.knowledge.json_flags]
+    return list(dict.fromkeys(names))
+
+
+@on_flags("CLI003", "CLI004", "CLI020", "CLI021", "CLI022", "CLI023", "GRA017")
+def config_keys(view: LaunchView) -> Iterator[Hit]:
+    """Keys of the arguments that fill vLLM's own configuration."""
+    for flag in _json_flags(view):
+        root, table = view.json(flag), view.knowledge.config_keys(flag)
+        if root is None or table is None or flag == ADDITIONAL:
+            continue
+        is_strict = flag == COMPILATION or view.version.base >= STRICT_SINCE
+        for path, node in _checked(root, CHECKED_PARENTS.get(flag, ())):
+            name, place = ".".join(path), node.key_place or node.place
+            entry = table.entries.get(f"{flag} {name}")
+            presence = table.presence(f"{flag} {name}", view.version) if entry else None
+            if entry is None:
+                yield from _unknown_key(view, flag, name, place) if is_strict else ()
+            elif presence is Presence.GONE:
+                yield Hit("CLI023", place, f"{name} in {flag} is gone since after vLLM {entry.until}")
+            elif presence is Presence.NOT_YET and is_strict:
+                message = f"{name} in {flag} exists from vLLM {entry.since} on"
+                yield from (Hit(rule, place, message) for rule in ("CLI003", "CLI004"))
+            else:
+                yield from _value(flag, entry, node)
+
+
+def _checked(root: JsonNode, parents: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], JsonNode]]:
+    """The members of an object and of those of its members whose keys are known."""
+    for key, node in root.members.items():
+        yield (key,), node
+        if key in parents:
+            for inner, member in node.members.items():
+                yield (key, inner), member
+
+
+def _unknown_key(view: LaunchView, flag: str, name: str, place: Place) -> Iterator[Hit]:
+    home = _home(view, flag, name)
+    if home is not None:
+        message, fix = f"{name} belongs to {home}, not to {flag}", f"move {name} to {home}"
+        yield from (Hit(rule, place, message, fix) for rule in ("CLI020", "CLI021"))
+        return
+    near = nearest(name, _present_keys(view, flag))
+    advice = f"did you mean {near}?" if near else "no key is like it"
+    for rule in ("CLI003", "CLI004"):
+        yield Hit(rule, place, f"{flag} has no key {name}; {advice}", advice)
+
+
+def _home(view: LaunchView, flag: str, name: str) -> str | None:
+    """Another JSON argument, or a flag, that has this key in this version."""
+    for other in sorted(view.knowledge.json_flags - {flag}, key=lambda one: one != ADDITIONAL):
+        if name in _present_keys(view, other):
+            return other
+    as_flag = "--" + name.replace("_", "-")
+    return as_flag if view.names is not None and as_flag in view.names.names else None
+
+
+def _present_keys(view: LaunchView, flag: str) -> list[str]:
+    table = view.knowledge.config_keys(flag)
+    if table is None:
+        return []
+    absent = (Presence.GONE, Presence.NOT_YET)
+    return [
+        entry.name
+        for key, entry in table.entries.items()
+        if entry.flag == flag and table.presence(key, view.version) not in absent
+    ]
+
+
+def _value(flag: str, entry: ConfigKey, node: JsonNode) -> Iterator[Hit]:
+    value, place = node.value, node.place
+    if value is UNKNOWN or value is None:
+        return
+    if entry.choices and isinstance(value, str) and value.upper() not in map(str.upper, entry.choices):
+        choices = ", ".join(choice for choice in entry.choices if choice)
+        near = nearest(value, entry.choices)
+        advice = f"did you mean {near}?" if near else f"one of {choices}"
+        rule = "GRA017" if entry.name == "cudagraph_mode" else "CLI022"
+        yield Hit(rule, place, f"{entry.name} takes one of {choices}, not {value!r}", advice)
+    elif entry.kind == "bool" and isinstance(value, str):
+        right = "false" if value.strip().lower() in ("false", "0", "no", "off") else "true"
+        message = f'{entry.name} in {flag} is a string "{value}", not a boolean'
+        yield Hit("CLI022", place, message, f"write {right} without quotes")
+
+
+@on_flags("ADD001", "ADD002", "ADD003", "ADD004", "ADD005", "CLI003", "CLI022", "MOE012")
+def additional_config(view: LaunchView) -> Iterator[Hit]:
+    """Keys of --additional-config, by release of vllm-ascend."""
+    root, table = view.json(ADDITIONAL), view.knowledge.config_keys(ADDITIONAL)
+    if root is None or table is None:
+        return
+    parents = {key.split()[-1].split(".")[0] for key in table.entries if "." in key}
+    for path, node in _checked(root, tuple(parents)):
+        name, place = ".".join(path), node.key_place or node.place
+        entry = table.entries.get(f"{ADDITIONAL} {name}")
+        if entry is None:
+            yield from _unknown_additional(view, path, place)
+            continue
+        presence = table.presence(f"{ADDITIONAL} {name}", view.version)
+        if presence in (Presence.GONE, Presence.NOT_YET):
+            if len(path) == 1:
+                yield from _absent_additional(view, table, entry, place, presence)
+            continue
+        if entry.replacement and entry.replacement.startswith("scheduler_config."):
+            yield Hit("ADD005", place, f"{name} belongs under scheduler_config", f"{entry.replacement}")
+        yield from _value(ADDITIONAL, entry, node)
+
+
+def _unknown_additional(view: LaunchView, path: tuple[str, ...], place: Place) -> Iterator[Hit]:
+    name = ".".join(path)
+    if path[0] == "eplb_config":
+        near = nearest(name, _present_keys(view, ADDITIONAL))
+        advice = f"did you mean {near}?" if near else "remove it"
+        yield Hit("CLI003", place, f"eplb_config has no key {path[-1]}; {advice}", advice)
+        return
+    home = _home(view, ADDITIONAL, name)
+    near = nearest(name, _present_keys(view, ADDITIONAL))
+    advice = "no key is like it"
+    if home is not None and home != near:
+        advice = f"it belongs to {home}"
+    elif near is not None:
+        advice = f"did you mean {near}?"
+    for rule in ("ADD001", "ADD002"):
+        yield Hit(rule, place, f"vllm-ascend {view.version} has no key {name}; {advice}", advice)
+
+
+def _absent_additional(
+    view: LaunchView, table: Table[ConfigKey], entry: ConfigKey, place: Place, presence: Presence
+) -> Iterator[Hit]:
+    if presence is Presence.NOT_YET:
+        message = f"{entry.name} is read from vllm-ascend {entry.since} on, not by {view.version}"
+        if entry.name == "enable_flashcomm1":
+            yield Hit("MOE012", place, message)
+            return
+        yield from (Hit(rule, place, message) for rule in ("ADD003", "ADD002"))
+        return
+    then = f"; instead: {entry.replacement}" if entry.replacement else ""
+    message = f"{entry.name} was last read by vllm-ascend {entry.until}{then}"
+    yield from (Hit(rule, place, message) for rule in ("ADD003", "ADD004"))
+
+
+@on_document("ADD006")
+def oldest_version(view: DocumentView) -> Iterator[Hit]:
+    """Keys that the oldest release a guide names does not read."""
+    minimum = min((claim.version for claim in claims(view.document) if claim.is_minimum), default=None)
+    table = view.knowledge.config_keys(ADDITIONAL)
+    if minimum is None or table is None:
+        return
+    for launch in view.launches:
+        root = launch.json(ADDITIONAL)
+        for name, node in root.members.items() if root else ():
+            key = f"{ADDITIONAL} {name}"
+            if key not in table.entries or minimum >= launch.version:
+                continue
+            entry = table.entries[key]
+            if table.presence(key, minimum) is Presence.NOT_YET and table.presence(
+                key, launch.version
+            ) in (Presence.PRESENT, Presence.UNSURE):
+                message = f"the text says from {minimum} on, but {name} is read from {entry.since} on"
+                yield Hit("ADD006", node.key_place or node.place, message)

@@ -1,0 +1,350 @@
+"""What rules look at: a launch with its flags under known names and its values read, a document, a set of files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from qanat.deploy.knowledge.load import Knowledge
+from qanat.deploy.knowledge.model import Chip, Connector, ModelFacts
+from qanat.deploy.knowledge.versions import Version, must_parse, parse_image
+from qanat.deploy.lint.names import FlagNames, Named
+from qanat.deploy.lint.reading import as_integer, is_truthy, read_integer
+from qanat.deploy.sources.json_text import JsonNode
+from qanat.deploy.sources.launch import Assignment, Document, Flag, Launch
+from qanat.deploy.sources.values import Place, Value
+
+COMPILATION: Final = "--compilation-config"
+ADDITIONAL: Final = "--additional-config"
+SPECULATIVE: Final = "--speculative-config"
+TRANSFER: Final = "--kv-transfer-config"
+FULL_DECODE_MODES: Final = ("FULL_DECODE_ONLY", "FULL", "FULL_AND_PIECEWISE")
+FLASHCOMM1_KEY_SINCE: Final = must_parse("0.20.2rc1")
+FLASHCOMM_ALIAS_UNTIL: Final = must_parse("0.19.1rc1")
+CHIP_TEXT_CHARACTERS: Final = 1500
+"""How far before a command its text is searched for the chip it is meant for."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A switch that is on or off, and the place that decides it."""
+
+    is_on: bool
+    place: Place
+    number: int = 1
+
+
+class LaunchView:
+    """A launch with its flags under known names, for one version."""
+
+    def __init__(self, launch: Launch, document: Document, knowledge: Knowledge, version: Version) -> None:
+        self.launch = launch
+        self.document = document
+        self.knowledge = knowledge
+        self.version = version
+        self.named: list[Named] = []
+        self.unresolved: list[Flag] = []
+        for flag in launch.flags:
+            named = self.names.find(flag) if self.names else None
+            if named is None:
+                self.unresolved.append(flag)
+            else:
+                self.named.append(named)
+
+    @cached_property
+    def names(self) -> FlagNames | None:
+        """The flags its program knows; None for programs whose flags are not known."""
+        launch = self.launch
+        serve = (self.knowledge.serve_flags, "")
+        if launch.kind in ("serve", "fragment"):
+            return FlagNames([serve], self.version)
+        if launch.kind == "bench" and launch.program.startswith("vllm bench "):
+            command = launch.program.split()[-1]
+            tables = [(self.knowledge.bench_flags, f"{command} ")]
+            return FlagNames(tables if command == "serve" else [serve, *tables], self.version)
+        return None
+
+    def get(self, name: str) -> Named | None:
+        """The last use of a flag by its known name, which is the one that counts."""
+        for named in reversed(self.named):
+            if named.name == name and not named.keys:
+                return named
+        return None
+
+    def value(self, name: str) -> Value | None:
+        """The word behind a flag; None if the flag or the word is absent."""
+        named = self.get(name)
+        return named.flag.value if named else None
+
+    def text(self, name: str) -> str | None:
+        """The word behind a flag if nothing in it is unknown."""
+        value = self.value(name)
+        return value.text if value is not None and value.is_known else None
+
+    def integer(self, name: str) -> int | None:
+        """The whole number behind a flag ("16384", "16k", "16K"); None if absent, unknown or no number."""
+        return read_integer(self.text(name))
+
+    def number(self, name: str) -> float | None:
+        """The number behind a flag; None if absent, unknown or no number."""
+        try:
+            return float(self.text(name) or "")
+        except ValueError:
+            return None
+
+    def switch(self, name: str) -> bool | None:
+        """Whether a switch is on; None if it is not given."""
+        named = self.get(name)
+        if named is None:
+            return None
+        value = named.flag.value.text.lower() if named.flag.has_equals and named.flag.value else "true"
+        return (value != "false") is not named.is_negated
+
+    def place(self, *names: str) -> Place:
+        """Where the first of these flags that is given stands, with its value; else the command."""
+        for name in names:
+            named = self.get(name)
+            if named is not None:
+                return named.flag.value.place if named.flag.value else named.flag.place
+        return self.launch.place
+
+    def json(self, name: str) -> JsonNode | None:
+        """The JSON of a flag; None if absent or no JSON."""
+        written = [named.flag.name.split(".")[0] for named in self.named if named.name == name]
+        return self.launch.json(*dict.fromkeys(reversed(written))) if written else None
+
+    def key(self, flag: str, *path: str) -> JsonNode | None:
+        """A member of a flag's JSON."""
+        node = self.json(flag)
+        return node.get(*path) if node else None
+
+    def is_key_on(self, *path: str) -> Setting | None:
+        """A switch in --additional-config; None if it is not there."""
+        node = self.key(ADDITIONAL, *path)
+        return Setting(is_truthy(node.value), node.key_place or node.place) if node else None
+
+    def variable(self, name: str) -> Assignment | None:
+        """The assignment in force."""
+        return self.launch.env.get(name)
+
+    def is_variable_on(self, name: str) -> bool:
+        """Whether a switch of the environment is on."""
+        assignment = self.variable(name)
+        return assignment is not None and is_truthy(assignment.value.text)
+
+    @property
+    def model_name(self) -> str | None:
+        """Path or repository of the model; None if it is not given."""
+        by_flag = self.value("--model")
+        if by_flag is not None:
+            return by_flag.text
+        if self.launch.words and self.launch.kind == "serve":
+            return self.launch.words[0].text
+        return next((value.text for value in self._stray_words() if "/" in value.text), None)
+
+    def _stray_words(self) -> Iterator[Value]:
+        for named in self.named:
+            if named.entry.kind == "bool" and not named.flag.has_equals:
+                yield from named.flag.values
+
+    @cached_property
+    def model(self) -> ModelFacts | None:
+        """What is known of the model; None if it is not one of the known ones."""
+        names = (self.model_name or "", self.text("--served-model-name") or "")
+        for name in names:
+            for model in self.knowledge.models:
+                if re.search(rf"(?:^|[/_\W]){model.pattern}(?![\w.])|{model.pattern}(?=[-_])", name.lower()):
+                    return model
+        return None
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether the model's name says that its weights are quantized."""
+        return re.search(r"w\d+a\d+|mxfp\d|int8|awq|gptq|fp8", (self.model_name or "").lower()) is not None
+
+    @cached_property
+    def chip(self) -> Chip | None:
+        """The accelerator it is meant for: by its container, devices or the text before it; None if unclear."""
+        visible = self.visible_npus
+        chips = {chip.name: chip for chip in self.knowledge.chips}
+        if (visible is not None and visible > 8) or self.num_local_ranks > 8:
+            return chips["A3"]
+        image = parse_image(self.launch.container.image.text) if self._container_image else None
+        if image is not None and image.suffixes:
+            return next((chip for chip in chips.values() if chip.image_suffix in image.suffixes), None)
+        start = self.launch.place.start
+        before = self.document.text[max(0, start - CHIP_TEXT_CHARACTERS) : start]
+        best: tuple[int, Chip] | None = None
+        for chip in chips.values():
+            for spelling in chip.spellings:
+                for match in re.finditer(spelling, before, re.ASCII):
+                    if best is None or match.start() > best[0]:
+                        best = (match.start(), chip)
+        return best[1] if best else None
+
+    @property
+    def _container_image(self) -> bool:
+        container = self.launch.container
+        return container is not None and container.image is not None
+
+    @property
+    def visible_npus(self) -> int | None:
+        """How many NPUs ASCEND_RT_VISIBLE_DEVICES names; None if it is not set or unclear."""
+        assignment = self.variable("ASCEND_RT_VISIBLE_DEVICES")
+        if assignment is None or not re.fullmatch(r"\d+([,-]\d+)*", assignment.value.text):
+            return None
+        num = 0
+        for part in assignment.value.text.split(","):
+            ends = [int(end) for end in part.split("-")]
+            num += ends[-1] - ends[0] + 1
+        return num
+
+    @property
+    def tp(self) -> int:
+        """Tensor parallel size."""
+        return self.integer("--tensor-parallel-size") or 1
+
+    @property
+    def pp(self) -> int:
+        """Pipeline parallel size."""
+        return self.integer("--pipeline-parallel-size") or 1
+
+    @property
+    def dp(self) -> int:
+        """Data parallel size over all nodes."""
+        return self.integer("--data-parallel-size") or 1
+
+    @property
+    def dp_local(self) -> int:
+        """Data parallel size on this node; 1 if the group is spread by rank."""
+        local = self.integer("--data-parallel-size-local")
+        if local is not None:
+            return local
+        spread = self.get("--data-parallel-rank") or self.get("--headless")
+        return 1 if spread else self.dp
+
+    @property
+    def num_local_ranks(self) -> int:
+        """NPUs this server needs on its node; TP and PP over several nodes are divided by them."""
+        ranks = self.tp * self.pp * max(1, self.dp_local)
+        return ranks // max(1, self.integer("--nnodes") or 1)
+
+    @property
+    def is_expert_parallel(self) -> bool:
+        """Whether experts are spread over ranks."""
+        return self.switch("--enable-expert-parallel") is True
+
+    @property
+    def method(self) -> str | None:
+        """The speculative method; None without speculation."""
+        node = self.key(SPECULATIVE, "method") or self.json(SPECULATIVE)
+        if node is None:
+            return self.text("--spec-method")
+        return node.value if isinstance(node.value, str) else "draft_model"
+
+    @property
+    def num_draft_tokens(self) -> int:
+        """Speculative tokens per step; 0 without speculation or if unknown."""
+        node = self.key(SPECULATIVE, "num_speculative_tokens")
+        if node is not None:
+            return as_integer(node) or 0
+        return self.integer("--spec-tokens") or 0
+
+    @property
+    def is_eager(self) -> bool:
+        """Whether graphs are switched off."""
+        return self.switch("--enforce-eager") is True or self.graph_mode == "NONE"
+
+    @property
+    def graph_mode(self) -> str | None:
+        """cudagraph_mode as given; None if it is not."""
+        node = self.key(COMPILATION, "cudagraph_mode")
+        return node.value.upper() if node is not None and isinstance(node.value, str) else None
+
+    @property
+    def has_full_decode_graphs(self) -> bool:
+        """Whether whole decode steps are captured."""
+        return not self.is_eager and self.graph_mode in FULL_DECODE_MODES
+
+    @cached_property
+    def capture_node(self) -> JsonNode | None:
+        """The list of capture sizes where it stands in --compilation-config."""
+        return self.key(COMPILATION, "cudagraph_capture_sizes")
+
+    @property
+    def capture_sizes(self) -> tuple[int, ...]:
+        """The stated capture sizes in order; empty if none are stated or one is unknown."""
+        node = self.capture_node
+        sizes: list[int] = []
+        if node is not None and isinstance(node.value, list):
+            for item in node.value:
+                if not isinstance(item, int) or isinstance(item, bool):
+                    return ()
+                sizes.append(item)
+            return tuple(sizes)
+        named = self.get("--cudagraph-capture-sizes")
+        words = [value.text for value in named.flag.values] if named else []
+        return tuple(int(word) for word in words) if all(word.isdigit() for word in words) else ()
+
+    @cached_property
+    def flashcomm1(self) -> Setting | None:
+        """FlashComm1 as this version reads it, key before variable; None if nothing it reads is set."""
+        key = self.is_key_on("enable_flashcomm1")
+        if key is not None and self.version >= FLASHCOMM1_KEY_SINCE:
+            return key
+        for name in ("VLLM_ASCEND_ENABLE_FLASHCOMM1", "VLLM_ASCEND_ENABLE_FLASHCOMM"):
+            is_alias = not name.endswith("1")
+            assignment = self.variable(name)
+            if assignment is not None and (not is_alias or self.version <= FLASHCOMM_ALIAS_UNTIL):
+                return Setting(is_truthy(assignment.value.text), assignment.place)
+        return None
+
+    @property
+    def has_flashcomm1(self) -> bool:
+        """Whether FlashComm1 is on."""
+        return self.flashcomm1 is not None and self.flashcomm1.is_on
+
+    @cached_property
+    def fused_mc2(self) -> Setting | None:
+        """Fused MC2 with its level; None if nothing sets it."""
+        node = self.key(ADDITIONAL, "enable_fused_mc2")
+        if node is not None and self.version >= FLASHCOMM1_KEY_SINCE:
+            level = int(node.value) if isinstance(node.value, bool) else as_integer(node)
+            return Setting(bool(level), node.key_place or node.place, level or 0)
+        assignment = self.variable("VLLM_ASCEND_ENABLE_FUSED_MC2")
+        level = read_integer(assignment.value.text) if assignment else None
+        return Setting(level > 0, assignment.place, level) if assignment and level is not None else None
+
+    @property
+    def has_fused_mc2(self) -> bool:
+        """Whether fused MC2 is on."""
+        return self.fused_mc2 is not None and self.fused_mc2.is_on
+
+    @property
+    def kv_role(self) -> str | None:
+        """Role in disaggregated serving; None outside of it."""
+        node = self.key(TRANSFER, "kv_role")
+        return node.value if node is not None and isinstance(node.value, str) else None
+
+    @property
+    def connector(self) -> Connector | None:
+        """The KV connector, if it is a known one."""
+        node = self.key(TRANSFER, "kv_connector")
+        name = node.value if node is not None and isinstance(node.value, str) else ""
+        return self.knowledge.connectors.entries.get(name)
+
+    @property
+    def has_prefix_caching(self) -> bool | None:
+        """Whether prefix caching is on: as stated, else off for hybrid models; None if unclear."""
+        stated = self.switch("--enable-prefix-caching")
+        if stated is None and self.model is not None:
+            return not self.model.is_hybrid
+        return stated
+
+    @property
+    def max_num_batched_tokens(self) -> int | None:
+        """Tokens per step as stated."""
+        return self.integer("--max-num-batched-tokens")
