@@ -53,6 +53,7 @@ class Command:
         own: a dataclass of flags of its own.
         word: placeholder of the word that it takes beside flags.
         word_help: what that word is.
+        takes_file: whether settings may stand in a file given as --config.
     """
 
     name: str
@@ -63,11 +64,13 @@ class Command:
     own: type
     word: str
     word_help: str
+    takes_file: bool = True
 
     @property
     def options(self) -> list[Option]:
         """All its flags, its own first."""
-        return [one for group in (self.own, FileOptions, *self.groups) for one in options_of(group)]
+        files = (FileOptions,) if self.takes_file else ()
+        return [one for group in (self.own, *files, *self.groups) for one in options_of(group)]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from qanat.deploy.sources.shell_lines import START, LineState, mend
 from qanat.deploy.sources.values import Source, Span, Value, value_at
 from qanat.deploy.sources.yaml_files import YamlReader
 
-SHEBANG = re.compile(r"#!.*\b(?:ba|z|da|k|a)?sh\b")
+SHEBANG = re.compile(r"\ufeff?#!.*\b(?:ba|z|da|k|a)?sh\b")
 YAML_LINE = re.compile(r"(?:services|apiVersion|kind|model|served[-_]model[-_]name):", re.MULTILINE)
 MAX_CHARS = 4_000_000
 MAX_TEXT_SHARE = 0.2

@@ -67,6 +67,8 @@ class Guide:
         while end < len(self.lines) and not closing.match(self.lines[end]):
             end += 1
         lines = self.lines[at + 1 : end]
+        if not lines:
+            return end + 1
         if language in YAML_NAMES or (not language and any(YAML_START.match(line.strip()) for line in lines)):
             self.on_yaml(self._code(at + 1, end, "\n".join(lines)))
         elif language in SHELL_NAMES or (not language and any(self._is_start(line) for line in lines)):

@@ -134,7 +134,7 @@ def mend(lines: list[str], offset: int, note: OnNote, cuts_prose: bool) -> str:
     breaks: list[str] = []
     at = offset
     for index, written in enumerate(lines):
-        line = written.replace("\r", " ").replace("\x00", " ").replace("\u00a0", " ")
+        line = written.replace("\r", " ").replace("\x00", " ").replace("\u00a0", " ").replace("\ufeff", " ")
         is_comment = line.lstrip().startswith("#")
         if state.is_continued and is_comment and _flag_follows(lines, index + 1):
             note(

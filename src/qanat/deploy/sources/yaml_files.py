@@ -33,7 +33,8 @@ def compose(text: str) -> list[Node]:
         RecursionError: nested too deeply.
     """
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return [node for node in yaml.compose_all(text, Loader=loader) if node is not None]
+    readable = re.sub("[\ud800-\udfff]", "x", text)
+    return [node for node in yaml.compose_all(readable, Loader=loader) if node is not None]
 
 
 def kind_of(nodes: list[Node]) -> DocumentKind | None:
