@@ -13,16 +13,26 @@ from qanat.deploy.sources.launch import Document
 from qanat.deploy.sources.values import Place
 
 _VERSION = re.compile(r"v?\d+\.\d+\.\d+(?:\.?rc\d+)?(?:\.post\d+)?", re.ASCII)
+_RUNS = re.compile(r"(?:镜像\w*\s*[:：]|(?<![\w/])vllm-ascend\s+|(?<!\w)[Ii]mage\s*:)\s*[`*(]*$")
+_HISTORY = re.compile(r"首次|first|since|supported|结果|results?|支持", re.IGNORECASE)
 _OR_LATER = re.compile(r"\s*[`*)]*\s*(?:或更高|或以上|及以上|及更高|以上|or (?:later|newer|higher|above)|\+)")
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A version of vllm-ascend that a text names; `is_minimum` if it says "or later"."""
+    """A version of vllm-ascend that a text names.
+
+    Attributes:
+        version: the version.
+        place: where.
+        is_minimum: the text says "or later".
+        is_running: the text says that it is the one in use, not one that is told about.
+    """
 
     version: Version
     place: Place
     is_minimum: bool
+    is_running: bool
 
 
 def claims(document: Document) -> list[Claim]:
@@ -33,7 +43,11 @@ def claims(document: Document) -> list[Claim]:
         version = parse_version(match.group()) if match else None
         if version is not None:
             after = document.text[mention.place.end : mention.place.end + 20]
-            found.append(Claim(version, mention.place, _OR_LATER.match(after) is not None))
+            is_minimum = _OR_LATER.match(after) is not None
+            start = mention.place.start + mention.value.text.index(match.group()) if match else 0
+            before = document.text[max(0, start - 40) : start]
+            is_running = bool(_RUNS.search(before)) and not is_minimum and not _HISTORY.search(before)
+            found.append(Claim(version, mention.place, is_minimum, is_running))
     return found
 
 
@@ -59,7 +73,8 @@ class Versions:
             tag = parse_image(container.image.text) if container.image else None
             if tag is not None:
                 self.images.append((container.place.start, tag.version))
-        stated = [claim.version for claim in claims(self.document) if not claim.is_minimum]
+        told = [claim for claim in claims(self.document) if not claim.is_minimum]
+        stated = [claim.version for claim in told if claim.is_running] or [claim.version for claim in told]
         if self.override is None and not self.images:
             self.is_assumed = not stated
             self.fallback = stated[0] if stated else self.fallback
@@ -80,7 +95,7 @@ class Versions:
             return None
         running = {version.base for _, version in self.images}
         for claim in claims(self.document):
-            if not claim.is_minimum and claim.version.base not in running:
+            if claim.is_running and claim.version.base not in running:
                 return claim
         return None
 

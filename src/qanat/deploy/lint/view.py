@@ -24,8 +24,6 @@ TRANSFER: Final = "--kv-transfer-config"
 FULL_DECODE_MODES: Final = ("FULL_DECODE_ONLY", "FULL", "FULL_AND_PIECEWISE")
 FLASHCOMM1_KEY_SINCE: Final = must_parse("0.20.2rc1")
 FLASHCOMM_ALIAS_UNTIL: Final = must_parse("0.19.1rc1")
-CHIP_TEXT_CHARACTERS: Final = 1500
-"""How far before a command its text is searched for the chip it is meant for."""
 
 
 @dataclass(frozen=True)
@@ -175,8 +173,7 @@ class LaunchView:
         image = parse_image(self.launch.container.image.text) if self._container_image else None
         if image is not None and image.suffixes:
             return next((chip for chip in chips.values() if chip.image_suffix in image.suffixes), None)
-        start = self.launch.place.start
-        before = self.document.text[max(0, start - CHIP_TEXT_CHARACTERS) : start]
+        before = self.document.text[: self.launch.place.start]
         best: tuple[int, Chip] | None = None
         for chip in chips.values():
             for spelling in chip.spellings:
