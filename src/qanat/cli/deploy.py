@@ -77,7 +77,7 @@ Helps to run vLLM-Ascend services. Nothing here needs torch or a card.
 actions:
   lint FILE...   check scripts, manifests and guides before they run
 
-Example:
+Examples:
   qanat deploy lint run_p.sh run_d.sh proxy.sh --image v0.18.0rc1-a3
 
 `qanat deploy lint --help` lists its flags."""

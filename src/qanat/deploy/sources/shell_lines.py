@@ -25,7 +25,7 @@ START = re.compile(
     | (?:lm_eval|lm-eval|ais_bench)\s*(?:-|\\|$) | cd\s+[\w./~$-]+\s*(?:&&.*)?$ | (?:bash|sh)\s+(?:-\w|\S+\.sh\b)
     | pip3?\s+(?:install|download|uninstall|config|list)\b | git\s+(?:clone|checkout|pull|submodule)\b
     | (?:apt|apt-get|yum|dnf)\s+(?:-|install|update) | (?:kubectl|helm)\s+\w+ | tail\s+- | mkdir\s+[-/\w.$]
-    | cat\s+[-/<>\w.~]+
+    | cat\s+(?:[-/<>.~$]|\w+\.\w+)
     | (?:ifconfig|npu-smi|hccn_tool|lspci|ulimit|modprobe|systemctl|mount|chmod|ln|cp|mv|rm)\s+[-\w/]
     | (?:modelscope|huggingface-cli|hf|wget|tar|unzip)\s+[-\w] | set\s+[-+]\w | \./\S+
     | for\s+\w+\s+in\b | for\s*\(\( | if\s+\[ | while\s | until\s | case\s.*\sin\s*$ | function\s+\w+
@@ -36,7 +36,7 @@ START = re.compile(
 """How a line of a script begins, as against a line of text."""
 
 PROMPT = re.compile(
-    r"\s*(?:(?:\([\w.-]+\)\s*)?(?:\[[\w.-]+@[\w.-]+[^\]]*\]|[\w.-]+@[\w.-]+:[^\s$#]*)\s?[$#]|\$)\s+(?=\S)",
+    r"\s*(?:\([\w.-]+\)\s*)?(?:(?:\[[\w.-]+@[\w.-]+[^\]]*\]|[\w.-]+@[\w.-]+:[^\s$#]*)\s?[$#]|\$)\s+(?=\S)",
     re.ASCII,
 )
 OTHER_SCRIPT = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef\u3000-\u303f“”‘’•…]")
@@ -134,6 +134,8 @@ def mend(lines: list[str], offset: int, note: OnNote, cuts_prose: bool) -> str:
     breaks: list[str] = []
     at = offset
     for index, written in enumerate(lines):
+        if written.endswith("\\\r"):
+            written = written[:-2] + " \\"
         line = written.replace("\r", " ").replace("\x00", " ").replace("\u00a0", " ").replace("\ufeff", " ")
         is_comment = line.lstrip().startswith("#")
         if state.is_continued and is_comment and _flag_follows(lines, index + 1):

@@ -79,6 +79,9 @@ class Words:
             return self._joined(node, node.children)
         if kind in ("simple_expansion", "expansion"):
             return self._variable(node, is_quoted=False)
+        inner = node.named_children
+        if kind == "string" and len(inner) == 1 and ARRAY.fullmatch(self.text(node)[1:-1]):
+            return self._variable(inner[0], is_quoted=True)
         return [self.scalar(node)]
 
     def scalar(self, node: Node) -> Value:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 
@@ -11,7 +12,7 @@ from qanat.deploy.sources.launch import FLAG, Assignment, Container, DocumentKin
 from qanat.deploy.sources.reader import Reader, Scope
 from qanat.deploy.sources.shell import Variables
 from qanat.deploy.sources.shell_words import Words, parse
-from qanat.deploy.sources.values import Source, Span, Value, join, value_at
+from qanat.deploy.sources.values import Source, Span, Value, join
 
 MAX_DEPTH = 60
 SETTINGS_FLAGS = frozenset(
@@ -217,6 +218,9 @@ class YamlReader:
             flag = join([dashes, name], name.place, self.source)
             if not FLAG.fullmatch(flag.text):
                 continue
+            if isinstance(value, yaml.SequenceNode):
+                argv += [flag, *self._values(value)]
+                continue
             given = self._given(value)
             text = given.text.lower() if isinstance(value, yaml.ScalarNode) else ""
             if value.tag.endswith(":bool") and text in ("false", "no", "off"):
@@ -231,18 +235,13 @@ class YamlReader:
     def _given(self, node: Node) -> Value:
         if isinstance(node, yaml.ScalarNode):
             return self._value(node)
-        start, end = node.start_mark.index, node.end_mark.index
-        if isinstance(node, yaml.CollectionNode) and node.flow_style:
-            place = self.code.place_of(start, end)
-            return value_at(self.source, place.start, place.end)
         text, spans = _as_json(node, self.code, 0)
-        return Value(text, self.code.place_of(start, end), (), tuple(spans), self.source)
+        place = self.code.place_of(node.start_mark.index, node.end_mark.index)
+        return Value(text, place, (), tuple(spans), self.source)
 
 
 def _as_json(node: Node, code: Value, at: int, depth: int = 0) -> tuple[str, list[Span]]:
     """YAML as JSON text whose scalars have places; `at` is where it begins in the whole."""
-    import json
-
     if depth > MAX_DEPTH:
         return "null", []
     if isinstance(node, yaml.ScalarNode):
