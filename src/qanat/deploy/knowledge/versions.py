@@ -112,7 +112,16 @@ class Timeline:
 
 
 def is_in_range(version: Version, since: str | None, until: str | None) -> bool:
-    """Whether `version` lies in a range whose ends, where given, are included."""
-    if since is not None and version < must_parse(since):
-        return False
-    return until is None or version <= must_parse(until)
+    """Whether `version` lies in a range whose ends, where given, are included.
+
+    An end that is a plain release stands for its candidates and post-releases as well.
+    """
+    return not (since is not None and _is_before(version, must_parse(since))) and not (
+        until is not None and _is_before(must_parse(until), version)
+    )
+
+
+def _is_before(first: Version, second: Version) -> bool:
+    if second == second.base or first == first.base:
+        return first.base < second.base
+    return first < second

@@ -107,7 +107,12 @@ def _align(value: int, to: int) -> int:
 
 
 def hybrid_block_size(
-    num_kv_heads: int, head_dim: int, num_value_heads: int, linear_head_dim: int, tp: int, state_bytes: int = 4
+    num_kv_heads: int,
+    head_dim: int,
+    num_value_heads: int,
+    linear_head_dim: int,
+    tp: int,
+    state_bytes: int = 4,
 ) -> int:
     """Tokens of a block of a hybrid model: keys of that many tokens are as large as one recurrent state.
 

@@ -92,9 +92,7 @@ def _run_files(files: FileSet) -> Iterator[Hit]:
         yield from check(files)
 
 
-def _findings(
-    hits: Iterable[Hit], knowledge: Knowledge, views: Sequence[DocumentView]
-) -> Iterator[Finding]:
+def _findings(hits: Iterable[Hit], knowledge: Knowledge, views: Sequence[DocumentView]) -> Iterator[Finding]:
     """Findings of hits whose rule holds for the version at their place."""
     versions = {view.document.path: view.versions for view in views}
     for hit in hits:
@@ -119,7 +117,9 @@ def _merge(first: list[Finding], second: list[Finding]) -> list[Finding]:
     """Findings for two versions of one file: of the same family at one place the gravest."""
     merged = list(first)
     for finding in second:
-        same = [other for other in merged if other.place == finding.place and _family(other) == _family(finding)]
+        same = [
+            other for other in merged if other.place == finding.place and _family(other) == _family(finding)
+        ]
         if any(RANKS[other.severity] <= RANKS[finding.severity] for other in same):
             continue
         merged = [other for other in merged if other not in same]

@@ -61,6 +61,4 @@ def registered_rules() -> frozenset[str]:
     """Ids of all rules that some check can report."""
     registries: tuple[Registry[LaunchView] | Registry[DocumentView] | Registry[FileSet], ...]
     registries = (on_server, on_flags, on_document, on_files)
-    return frozenset(
-        rule for registry in registries for rule_ids, _ in registry.checks for rule in rule_ids
-    )
+    return frozenset(rule for registry in registries for rule_ids, _ in registry.checks for rule in rule_ids)

@@ -54,9 +54,7 @@ def known(view: DocumentView) -> Iterator[Hit]:
             fix = f"remove it; instead: {entry.replacement}" if has_heir else "remove it"
             yield Hit("ENV003", assignment.place, message, fix, remove_assignment(view.document, assignment))
         else:
-            yield Hit(
-                "ENV004", assignment.place, f"{entry.name} is read from {entry.owner} {entry.since} on"
-            )
+            yield Hit("ENV004", assignment.place, f"{entry.name} is read from {entry.owner} {entry.since} on")
 
 
 def _entries(knowledge: Knowledge, name: str, version: Version) -> list[tuple[EnvVar, Presence]]:

@@ -35,9 +35,7 @@ def dashes(view: LaunchView) -> Iterator[Hit]:
 
 
 def _has_wrong_dash(view: LaunchView, flag: Flag) -> bool:
-    return _WRONG_DASH.match(flag.written) is not None or any(
-        hit.place == flag.place for hit in dashes(view)
-    )
+    return _WRONG_DASH.match(flag.written) is not None or any(hit.place == flag.place for hit in dashes(view))
 
 
 @on_flags("CLI005", "CLI006", "CLI009", "CLI011", "CLI017")

@@ -149,9 +149,7 @@ def streams(view: LaunchView) -> Iterator[Hit]:
     mode = view.variable("HCCL_OP_EXPANSION_MODE")
     is_aiv = mode is not None and mode.value.text == "AIV"
     draft_layers = 1 if view.num_draft_tokens else 0
-    num = max_num_graphs(
-        view.model.num_layers, draft_layers, groups, view.model.is_moe, view.dp > 1, is_aiv
-    )
+    num = max_num_graphs(view.model.num_layers, draft_layers, groups, view.model.is_moe, view.dp > 1, is_aiv)
     chosen = tuple(sorted(set(view.capture_sizes)))
     if len(chosen) > num:
         fitting = thin_out(chosen, max(1, num))

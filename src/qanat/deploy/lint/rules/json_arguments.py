@@ -207,8 +207,9 @@ def oldest_version(view: DocumentView) -> Iterator[Hit]:
             if key not in table.entries or minimum >= launch.version:
                 continue
             entry = table.entries[key]
-            if table.presence(key, minimum) is Presence.NOT_YET and table.presence(
-                key, launch.version
-            ) in (Presence.PRESENT, Presence.UNSURE):
+            if table.presence(key, minimum) is Presence.NOT_YET and table.presence(key, launch.version) in (
+                Presence.PRESENT,
+                Presence.UNSURE,
+            ):
                 message = f"the text says from {minimum} on, but {name} is read from {entry.since} on"
                 yield Hit("ADD006", node.key_place or node.place, message)

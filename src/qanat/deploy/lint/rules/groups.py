@@ -1,0 +1,149 @@
+"""Nodes of one data parallel group, and clients of the servers in the same files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from qanat.deploy.lint.files import DocumentView, FileSet
+from qanat.deploy.lint.registry import Hit, on_document, on_files
+from qanat.deploy.lint.view import COMPILATION, SPECULATIVE, LaunchView
+
+DEFAULT_RPC_PORT = 29550
+ALIKE = (
+    "--tensor-parallel-size",
+    "--pipeline-parallel-size",
+    "--max-model-len",
+    "--max-num-seqs",
+    "--max-num-batched-tokens",
+    "--quantization",
+    "--block-size",
+    "--enable-expert-parallel",
+)
+ALIKE_JSON = (SPECULATIVE, COMPILATION)
+
+
+def groups(files: FileSet) -> list[list[LaunchView]]:
+    """Servers that form data parallel groups: a node begins one, further nodes follow it."""
+    found: list[list[LaunchView]] = []
+    servers = [view for document in files.documents for view in document.servers()]
+    members = [view for view in servers if view.launch.role in ("head", "worker") or _is_spread(view)]
+    heads = [view for view in members if _start(view) == 0 and not view.switch("--headless")]
+    if len(heads) <= 1:
+        return [members] if len(members) > 1 else []
+    for view in members:
+        if view in heads or not found:
+            found.append([view])
+        else:
+            found[-1].append(view)
+    return [group for group in found if len(group) > 1]
+
+
+def _is_spread(view: LaunchView) -> bool:
+    return view.dp > 1 and view.get("--data-parallel-size-local") is not None and view.dp_local < view.dp
+
+
+def _start(view: LaunchView) -> int:
+    rank = view.integer("--data-parallel-start-rank")
+    return rank if rank is not None else view.integer("--node-rank") or 0
+
+
+@on_files("TOP003", "TOP008")
+def nodes(files: FileSet) -> Iterator[Hit]:
+    """All nodes of one group."""
+    for group in groups(files):
+        first = group[0]
+        for view in group[1:]:
+            yield from _control_plane(first, view)
+            yield from _settings(first, view)
+        yield from _ranks(group)
+
+
+def _control_plane(first: LaunchView, view: LaunchView) -> Iterator[Hit]:
+    at = f"{first.launch.place.path}:{first.launch.place.line}"
+    for flag in ("--data-parallel-size", "--data-parallel-rpc-port"):
+        default = DEFAULT_RPC_PORT if flag.endswith("port") else 1
+        numbers = [one.integer(flag) if one.get(flag) else default for one in (first, view)]
+        if None not in numbers and numbers[0] != numbers[1]:
+            message = f"{flag} is {numbers[1]} here, {numbers[0]} on the first node ({at})"
+            yield Hit("TOP003", view.place(flag), message)
+    addresses = first.text("--data-parallel-address"), view.text("--data-parallel-address")
+    if addresses[0] and addresses[1] and addresses[0] != addresses[1]:
+        message = f"--data-parallel-address is {addresses[1]} here, {addresses[0]} on the first node ({at})"
+        yield Hit("TOP003", view.place("--data-parallel-address"), message)
+    is_balanced = view.switch("--data-parallel-hybrid-lb") or view.switch("--data-parallel-external-lb")
+    if view.dp > 1 and _start(view) > 0 and not view.switch("--headless") and not is_balanced:
+        yield Hit("TOP003", view.place("--data-parallel-start-rank"), "a further node lacks --headless")
+
+
+def _ranks(group: list[LaunchView]) -> Iterator[Hit]:
+    if any(view.integer("--data-parallel-size-local") is None for view in group):
+        return
+    taken: dict[int, LaunchView] = {}
+    for view in group:
+        for rank in range(_start(view), _start(view) + view.dp_local):
+            if rank in taken:
+                other = taken[rank].launch.place
+                place = view.place("--data-parallel-start-rank", "--data-parallel-size-local")
+                yield Hit("TOP003", place, f"rank {rank} is taken in {other.path}:{other.line}")
+                return
+            taken[rank] = view
+    if len(taken) != group[0].dp:
+        place = group[0].place("--data-parallel-size-local", "--data-parallel-size")
+        message = f"the nodes have {len(taken)} ranks together, --data-parallel-size is {group[0].dp}"
+        yield Hit("TOP003", place, message)
+
+
+def _settings(first: LaunchView, view: LaunchView) -> Iterator[Hit]:
+    for flag in ALIKE:
+        here, there = view.value(flag), first.value(flag)
+        is_switch = flag == "--enable-expert-parallel"
+        states = [view.switch(flag), first.switch(flag)] if is_switch else []
+        if (is_switch and bool(states[0]) != bool(states[1])) or (
+            not is_switch and (here.text if here else None) != (there.text if there else None)
+        ):
+            yield Hit("TOP008", view.place(flag), f"{flag} is not the same as on the first node")
+    for flag in ALIKE_JSON:
+        nodes_json = [one.json(flag) for one in (view, first)]
+        if [node.value if node else None for node in nodes_json][0] != (
+            nodes_json[1].value if nodes_json[1] else None
+        ):
+            yield Hit("TOP008", view.place(flag), f"{flag} is not the same as on the first node")
+    if (view.model_name or "") != (first.model_name or ""):
+        yield Hit(
+            "TOP008", view.launch.place, f"{view.model_name} here, {first.model_name} on the first node"
+        )
+
+
+@on_document("TOP003")
+def local_size(view: DocumentView) -> Iterator[Hit]:
+    """More local ranks than there are."""
+    for server in view.servers():
+        local = server.integer("--data-parallel-size-local")
+        if local is not None and local > server.dp:
+            message = f"--data-parallel-size-local {local} exceeds --data-parallel-size {server.dp}"
+            yield Hit("TOP003", server.place("--data-parallel-size-local"), message)
+
+
+@on_document("SRV001", "MEM009")
+def clients(view: DocumentView) -> Iterator[Hit]:
+    """Benchmarks and evaluations of the servers in the same file."""
+    names: set[str] = set()
+    for server in view.servers():
+        served = server.get("--served-model-name")
+        words = served.flag.values if served else ()
+        if any(not word.is_known for word in words):
+            return
+        names |= {word.text for word in words} or {server.model_name or ""}
+    capacity = sum((server.integer("--max-num-seqs") or 256) * server.dp for server in view.servers())
+    for client in view.launches:
+        if not names or client.launch.program != "vllm bench serve":
+            continue
+        flag = "--served-model-name" if client.value("serve --served-model-name") else "--model"
+        value = client.value(f"serve {flag}")
+        if value is not None and value.is_known and value.text not in names:
+            listed = ", ".join(sorted(names))
+            yield Hit("SRV001", value.place, f"no server here is called {value.text}; they serve {listed}")
+        concurrency = client.integer("serve --max-concurrency")
+        if concurrency is not None and concurrency > capacity:
+            place = client.place("serve --max-concurrency")
+            yield Hit("MEM009", place, f"{concurrency} clients, the servers run {capacity} sequences")
