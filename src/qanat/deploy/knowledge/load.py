@@ -128,7 +128,7 @@ class Knowledge:
         """The release with this version, else the nearest one with the same vLLM."""
         same = [release for release in self.releases if must_parse(release.vllm) == version.base]
         exact = [release for release in same if must_parse(release.name) == version]
-        return (exact or same or [None])[0]
+        return next(iter(exact or same), None)
 
     @property
     def newest_stable(self) -> Release:

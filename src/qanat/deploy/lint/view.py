@@ -170,7 +170,8 @@ class LaunchView:
         chips = {chip.name: chip for chip in self.knowledge.chips}
         if (visible is not None and visible > 8) or self.num_local_ranks > 8:
             return chips["A3"]
-        image = parse_image(self.launch.container.image.text) if self._container_image else None
+        container = self.launch.container
+        image = parse_image(container.image.text) if container and container.image else None
         if image is not None and image.suffixes:
             return next((chip for chip in chips.values() if chip.image_suffix in image.suffixes), None)
         before = self.document.text[: self.launch.place.start]
@@ -181,11 +182,6 @@ class LaunchView:
                     if best is None or match.start() > best[0]:
                         best = (match.start(), chip)
         return best[1] if best else None
-
-    @property
-    def _container_image(self) -> bool:
-        container = self.launch.container
-        return container is not None and container.image is not None
 
     @property
     def visible_npus(self) -> int | None:

@@ -1,0 +1,133 @@
+"""Containers: images, devices, mounts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from qanat.deploy.knowledge.model import Chip
+from qanat.deploy.knowledge.versions import parse_image
+from qanat.deploy.lint.files import DocumentView
+from qanat.deploy.lint.registry import Hit, on_document
+from qanat.deploy.lint.view import LaunchView
+from qanat.deploy.sources.launch import Container
+from qanat.deploy.sources.values import PLACEHOLDER, Place, Value
+
+_TAG = re.compile(r"[\w][\w.-]{0,127}", re.ASCII)
+_DEVICE = re.compile(r"/dev/davinci(\d+)\b")
+HOST_LIBRARIES = ("/usr/lib64", "/usr/lib", "/lib64", "/lib")
+HCCN = "/etc/hccn.conf"
+
+
+def _chip_of(view: DocumentView, container: Container) -> Chip | None:
+    """The chip a container's image is built for; None if the image is no vllm-ascend one."""
+    if container.image is None or "vllm-ascend" not in container.image.text:
+        return None
+    tag = parse_image(container.image.text)
+    if tag is None:
+        return None
+    suffixes = [suffix for suffix in tag.suffixes if suffix != "openeuler"]
+    wanted = suffixes[0] if suffixes else ""
+    return next((chip for chip in view.knowledge.chips if chip.image_suffix == wanted), None)
+
+
+@on_document("HOST008", "HOST009", "HOST010", "HOST012", "HOST016")
+def one(view: DocumentView) -> Iterator[Hit]:
+    """A container by itself."""
+    for container in view.document.containers:
+        yield from _image(container)
+        yield from _mounts(container)
+        flags = {flag.name: flag for flag in container.flags}
+        is_detached = "--detach" in flags or any(re.fullmatch(r"-[it]*d[it]*", name) for name in flags)
+        if "--rm" in flags and is_detached:
+            yield Hit("HOST008", flags["--rm"].place, "--rm with -d: the logs go with the container")
+        if container.is_privileged and any(_DEVICE.search(device.text) for device in container.devices):
+            place = flags["--privileged"].place if "--privileged" in flags else container.place
+            yield Hit("HOST012", place, "privileged, and devices are listed as well")
+
+
+def _image(container: Container) -> Iterator[Hit]:
+    image = container.image
+    if image is None or image.unknown or PLACEHOLDER.search(image.text):
+        return
+    name, _, tag = image.text.split("@")[0].rpartition(":")
+    if name and "/" not in tag and not _TAG.fullmatch(tag):
+        place = image.place_of(len(image.text) - len(tag), len(image.text))
+        yield Hit("HOST010", place, f"{tag!r} is no tag that an image can have")
+
+
+def _written(image: Value) -> Place:
+    """Where an image's name was written; a variable's value is at its assignment."""
+    return image.place_of(0, len(image.text))
+
+
+def _mounts(container: Container) -> Iterator[Hit]:
+    seen: set[str] = set()
+    for mount in container.mounts:
+        if mount.text in seen:
+            yield Hit("HOST009", mount.place, f"{mount.text} is mounted already")
+        seen.add(mount.text)
+        parts = [part.rstrip("/") for part in mount.text.split(":")]
+        if len(parts) > 1 and parts[0] == parts[1] and parts[0] in HOST_LIBRARIES:
+            yield Hit("HOST016", mount.place, f"the host's {parts[0]} hides the one of the image")
+
+
+@on_document("TOP007", "HOST015", "PD012")
+def with_servers(view: DocumentView) -> Iterator[Hit]:
+    """Containers against the servers that run in them."""
+    for server in view.servers():
+        own = server.launch.container
+        fitting = [own] if own is not None else _candidates(view, server)
+        for container in fitting:
+            yield from _devices(server, container)
+        yield from _chip(view, server, fitting)
+        yield from _addresses(view, server, fitting)
+
+
+def _candidates(view: DocumentView, server: LaunchView) -> list[Container]:
+    """The containers of a guide that a server may run in: those for its chip, else all of the file."""
+    containers = [one for one in view.document.containers if _chip_of(view, one) is not None]
+    same = [one for one in containers if _chip_of(view, one) == server.chip]
+    return same or containers
+
+
+def _devices(server: LaunchView, container: Container) -> Iterator[Hit]:
+    listed = [device for device in container.devices if _DEVICE.search(device.text)]
+    if not listed or container.is_privileged or server.num_local_ranks <= len(listed):
+        return
+    message = (
+        f"{len(listed)} devices; the server in line {server.launch.place.line} has "
+        f"{server.num_local_ranks} ranks"
+    )
+    yield Hit("TOP007", listed[-1].place, message)
+
+
+def _chip(view: DocumentView, server: LaunchView, fitting: list[Container]) -> Iterator[Hit]:
+    if server.chip is None or len(fitting) != 1 or fitting[0].image is None:
+        return
+    built_for = _chip_of(view, fitting[0])
+    if built_for is not None and built_for != server.chip:
+        message = (
+            f"the image is for {built_for.name}, the server in line {server.launch.place.line} "
+            f"for {server.chip.name}"
+        )
+        suffix = (
+            f"a tag that ends with -{server.chip.image_suffix}" if server.chip.image_suffix else "no suffix"
+        )
+        yield Hit("HOST015", _written(fitting[0].image), message, suffix)
+
+
+def _addresses(view: DocumentView, server: LaunchView, fitting: list[Container]) -> Iterator[Hit]:
+    connector = server.connector
+    if connector is None or connector.direction == "pool":
+        return
+    for container in fitting:
+        chip = _chip_of(view, container)
+        needs = chip is not None and HCCN in chip.mounts and server.chip in (None, chip)
+        targets = [
+            mount.text.split(":")[-1 if mount.text.count(":") == 0 else 1] for mount in container.mounts
+        ]
+        covered = any(HCCN == target.rstrip("/") or target.rstrip("/") == "/etc" for target in targets)
+        if needs and not covered and container.image is not None:
+            message = f"{HCCN} is not mounted; the server in line {server.launch.place.line} needs it"
+            yield Hit("PD012", _written(container.image), message)
