@@ -65,7 +65,9 @@ def _views(
     known = [Versions(document, override, newest) for document in documents]
     running = {version for versions in known for _, version in versions.images}
     if len(running) == 1:
-        known = [Versions(document, override, next(iter(running))) for document in documents]
+        known = [
+            Versions(document, override, next(iter(running)), is_assumed=False) for document in documents
+        ]
     return [
         view_document(document, knowledge, versions)
         for document, versions in zip(documents, known, strict=True)

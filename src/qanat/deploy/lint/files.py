@@ -15,7 +15,9 @@ from qanat.deploy.sources.values import Place
 _VERSION = re.compile(r"v?\d+\.\d+\.\d+(?:\.?rc\d+)?(?:\.post\d+)?", re.ASCII)
 _RUNS = re.compile(r"(?:镜像\w*\s*[:：]|(?<![\w/])vllm-ascend\s+|(?<!\w)[Ii]mage\s*:)\s*[`*(]*$")
 _HISTORY = re.compile(r"首次|first|since|supported|结果|results?|支持", re.IGNORECASE)
+_COMMENTED_IMAGE = re.compile(r"^[ \t]*#.*?vllm-ascend:(v?\d[\w.-]*)", re.MULTILINE | re.ASCII)
 _OR_LATER = re.compile(r"\s*[`*)]*\s*(?:或更高|或以上|及以上|及更高|以上|or (?:later|newer|higher|above)|\+)")
+_FROM_ON = re.compile(rf"(?<![A-Za-z0-9.])(v\d+\.\d+\.\d+(?:rc\d+)?)(?={_OR_LATER.pattern})")
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,24 @@ def claims(document: Document) -> list[Claim]:
     return found
 
 
+def oldest_claimed(document: Document) -> Version | None:
+    """The oldest release from which a text says that it holds; None if it names none."""
+    found = [claim.version for claim in claims(document) if claim.is_minimum]
+    for place in document.prose:
+        for match in _FROM_ON.finditer(document.text, place.start, place.end):
+            version = parse_version(match.group(1))
+            found += [version] if version is not None else []
+    return min(found, default=None)
+
+
+def _images_in_comments(document: Document) -> Iterator[Version]:
+    """Versions of images that comments name, as scripts do that run inside of one."""
+    for match in _COMMENTED_IMAGE.finditer(document.text):
+        tag = parse_image(match.group(1))
+        if tag is not None:
+            yield tag.version
+
+
 @dataclass
 class Versions:
     """Which version runs at each place of a document.
@@ -59,24 +79,29 @@ class Versions:
         document: the file.
         override: what the user said, for all of it.
         fallback: where nothing says which.
-        is_assumed: the file names no version, `fallback` is used throughout.
+        is_assumed: nothing names a version, `fallback` is a guess; pass False if it is known from elsewhere.
     """
 
     document: Document
     override: Version | None
     fallback: Version
-    is_assumed: bool = False
+    is_assumed: bool = True
     images: list[tuple[int, Version]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.is_assumed = self.is_assumed and self.override is None
         for container in self.document.containers:
             tag = parse_image(container.image.text) if container.image else None
             if tag is not None:
                 self.images.append((container.place.start, tag.version))
+        self.is_assumed = self.is_assumed and not self.images
         told = [claim for claim in claims(self.document) if not claim.is_minimum]
-        stated = [claim.version for claim in told if claim.is_running] or [claim.version for claim in told]
+        stated = [claim.version for claim in told if claim.is_running]
+        stated = stated or list(_images_in_comments(self.document))
+        if self.is_assumed:
+            stated = stated or [claim.version for claim in told]
         if self.override is None and not self.images:
-            self.is_assumed = not stated
+            self.is_assumed = self.is_assumed and not stated
             self.fallback = stated[0] if stated else self.fallback
 
     def at(self, offset: int) -> Version:

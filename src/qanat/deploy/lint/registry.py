@@ -57,6 +57,10 @@ on_files: Registry[FileSet] = Registry()
 """Checks across files."""
 
 
+ENGINE_RULES = frozenset(("LNT002",))
+"""Rules that the engine itself reports."""
+
+
 def registered_rules() -> frozenset[str]:
     """Ids of all rules that some check can report."""
     registries: tuple[Registry[LaunchView] | Registry[DocumentView] | Registry[FileSet], ...]

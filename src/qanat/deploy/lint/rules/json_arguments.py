@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from qanat.deploy.knowledge.load import Table
 from qanat.deploy.knowledge.model import ConfigKey
 from qanat.deploy.knowledge.versions import Presence, must_parse
-from qanat.deploy.lint.files import DocumentView, claims
+from qanat.deploy.lint.files import DocumentView, oldest_claimed
 from qanat.deploy.lint.names import nearest
 from qanat.deploy.lint.registry import Hit, on_document, on_flags
 from qanat.deploy.lint.view import ADDITIONAL, COMPILATION, LaunchView
@@ -196,7 +196,7 @@ def _absent_additional(
 @on_document("ADD006")
 def oldest_version(view: DocumentView) -> Iterator[Hit]:
     """Keys that the oldest release a guide names does not read."""
-    minimum = min((claim.version for claim in claims(view.document) if claim.is_minimum), default=None)
+    minimum = oldest_claimed(view.document)
     table = view.knowledge.config_keys(ADDITIONAL)
     if minimum is None or table is None:
         return
