@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qanat.cli.command import HELP_FLAGS, Command, help_parser, wants_help
+from qanat.cli.command import Command, help_parser, wants_help
 from qanat.cli.terminal import echo, tell
 from qanat.config.command_line import Grammar, read_command_line
 from qanat.config.options import option, options_of
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str]) -> int:
     Raises:
         ConfigError: there is no such action, or its command line is wrong.
     """
-    if not arguments or arguments[0] in HELP_FLAGS:
+    if not arguments or (arguments[0] != "lint" and wants_help(arguments)):
         echo(OVERVIEW)
         return 0 if arguments else 2
     if arguments[0] != "lint":

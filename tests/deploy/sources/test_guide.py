@@ -123,7 +123,7 @@ def test_fences_prompts_and_manifests_of_markdown() -> None:
     document = guide(MARKDOWN, "guide.md")
     launches = [one for one in document.launches if one.kind == "serve"]
     assert [(one.words[0].text, one.place.line, sorted(one.env)) for one in launches] == [
-        ("m", 12, ["A"]), ("n", 16, ["A", "B"]), ("c", 23, []), ("d", 33, []),
+        ("m", 12, ["A"]), ("n", 16, ["A", "B"]), ("c", 24, []), ("d", 33, []),
     ]  # fmt: skip
     assert [flag.name for flag in launches[0].flags] == ["--port"]
     assert not any("not-a-flag" in one.value.text for one in document.mentions)

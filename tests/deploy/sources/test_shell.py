@@ -197,6 +197,14 @@ def test_damage_of_copied_pages_is_put_right_and_noted() -> None:
     ]  # fmt: skip
 
 
+def test_flags_in_an_array_over_lines_are_not_lost() -> None:
+    document = script(
+        "FLAGS=(", "  --port 1", "  # why", "  --seed $(date)", ")", 'vllm serve m "${FLAGS[@]}"'
+    )
+    assert flags(document.launches[0]) == {"--port": ["1"], "--seed": ["$(date)"]}
+    assert document.notes == ()
+
+
 def test_windows_line_ends_are_noted() -> None:
     document = read_document("run.sh", "#!/bin/bash\r\nvllm serve m \\\r\n  --port 1\r\n")
     assert flags(document.launches[0]) == {"--port": ["1"]}

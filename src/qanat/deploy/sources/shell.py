@@ -242,7 +242,12 @@ class Shell:
         is_added = any(child.type == "+=" for child in node.children)
         last = node.children[-1]
         if last.type == "array":
-            items = [value for child in last.named_children for value in self.words.fields(child)]
+            items = [
+                value
+                for child in last.named_children
+                if child.type != "comment"
+                for value in self.words.fields(child)
+            ]
             return [*before, *items] if is_added else items
         value = self._read_assignment(node, "shell").value
         if is_added and before and len(before[0].text) + len(value.text) < MAX_CHARS:

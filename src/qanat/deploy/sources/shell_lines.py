@@ -61,6 +61,7 @@ class LineState:
         is_continued: the line ends with a backslash.
         heredoc: word that ends the here-document that is open, or "".
         depth: loops and conditions that are open.
+        parentheses: of an array that are open.
     """
 
     def __init__(self) -> None:
@@ -68,20 +69,17 @@ class LineState:
         self.is_continued = False
         self.heredoc = ""
         self.depth = 0
+        self.parentheses = 0
 
     @property
     def is_open(self) -> bool:
         """True if the next line belongs to the same command or block."""
-        return bool(self.quote or self.is_continued or self.heredoc or self.depth > 0)
+        return self.is_inside or self.depth > 0
 
     @property
     def is_inside(self) -> bool:
         """True if the next line belongs to the same command."""
-        return bool(self.quote or self.is_continued or self.heredoc)
-
-    def close(self) -> None:
-        """Forgets what is open."""
-        self.quote, self.is_continued, self.heredoc, self.depth = "", False, "", 0
+        return bool(self.quote or self.is_continued or self.heredoc or self.parentheses)
 
     def take(self, line: str) -> int:
         """Goes over a line; returns where text begins that is no command, or -1."""
@@ -111,6 +109,8 @@ class LineState:
                 return prose
             elif prose < 0 and OTHER_SCRIPT.match(token):
                 prose = at
+            elif self.parentheses or "=(" in token:
+                self.parentheses = max(0, self.parentheses + token.count("(") - token.count(")"))
             before = token
             at = match.end()
         self.is_continued = not self.quote and bool(re.search(r"(?<!\\)(?:\\\\)*\\$", line))
@@ -203,7 +203,7 @@ def _blanks_behind_backslash(line: str, state: LineState, at: int, note: OnNote)
 
 
 def _cut(line: str, state: LineState, at: int, note: OnNote, cuts_prose: bool) -> str:
-    before = (state.quote, state.is_continued, state.heredoc, state.depth)
+    before = copy(state)
     prose = state.take(line)
     if prose < 0 or not cuts_prose or _is_placeholder(line, prose):
         return line
@@ -212,7 +212,7 @@ def _cut(line: str, state: LineState, at: int, note: OnNote, cuts_prose: bool) -
     glued = re.search(r"(?<==)\d+([A-Za-z_]\w*)$", line[:prose], re.ASCII)
     start = glued.start(1) if glued else prose
     note("text-in-command", at + start, at + len(line.rstrip()), "text stands right behind the command")
-    state.quote, state.is_continued, state.heredoc, state.depth = before
+    state.__dict__.update(before.__dict__)
     cut = line[:start] + " " * (len(line) - start - len(keeps)) + keeps
     state.take(cut)
     return cut

@@ -1,0 +1,109 @@
+"""Writes the reference page of the linter's rules from the knowledge base, and checks that it is current.
+
+python -m qanat.deploy.docs docs/reference/deploy-rules.md
+python -m qanat.deploy.docs --check docs/reference/deploy-rules.md
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from qanat.deploy.knowledge.load import load_knowledge
+from qanat.deploy.knowledge.model import Rule
+from qanat.deploy.lint.report import WORDS
+
+COMMAND = "python -m qanat.deploy.docs docs/reference/deploy-rules.md"
+
+HEAD = f"""# Rules of `qanat deploy lint`
+
+<!-- Made by `{COMMAND}`. Change the rules in src/qanat/deploy/knowledge/data, not this page. -->
+
+What [`qanat deploy lint`](../deploy-lint.md) looks for. Versions are those of vllm-ascend, both ends included; a rule
+without one holds for every version that is known. A comment `# qanat: ignore[RULE]` silences a rule.
+"""
+
+GROUPS = {
+    "CLI": "Command line and JSON arguments",
+    "ADD": "Keys of --additional-config",
+    "ENV": "Environment variables",
+    "GRA": "Graph capture",
+    "SPC": "Speculative decoding",
+    "HYB": "Hybrid models and prefix caching",
+    "MOE": "Experts and FlashComm1",
+    "MOD": "Models and weights",
+    "MEM": "Memory and batches",
+    "SCH": "Scheduling",
+    "TOP": "Parallelism over NPUs and nodes",
+    "PD": "Prefill and decode apart",
+    "PORT": "Ports",
+    "SRV": "Service and security",
+    "HOST": "Hosts and containers",
+    "TXT": "What guides say",
+    "LNT": "The linter itself",
+}
+"""Heading for the letters that rule ids begin with."""
+
+
+def render() -> str:
+    """The page."""
+    lines = [HEAD]
+    heading = ""
+    for rule in sorted(load_knowledge().rules.values(), key=_order):
+        letters = rule.name.rstrip("0123456789")
+        if heading != GROUPS.get(letters, letters):
+            heading = GROUPS.get(letters, letters)
+            lines.append(f"## {heading}\n")
+        lines += _section(rule)
+    return "\n".join(lines)
+
+
+def _order(rule: Rule) -> tuple[int, str]:
+    letters = rule.name.rstrip("0123456789")
+    known = list(dict.fromkeys(GROUPS.values()))
+    heading = GROUPS.get(letters, letters)
+    return (known.index(heading) if heading in known else len(known), rule.name)
+
+
+def _section(rule: Rule) -> Iterator[str]:
+    yield f"### {rule.name}: {rule.title}\n"
+    facts = [f"**{rule.severity.value}**", WORDS[rule.consequence]]
+    if rule.since:
+        facts.append(f"since {rule.since}")
+    if rule.until:
+        facts.append(f"until {rule.until}")
+    yield ", ".join(facts) + "\n"
+    yield f"- When: {_plain(rule.when)}"
+    yield f"- Effect: {_plain(rule.effect)}"
+    yield f"- Fix: {_plain(rule.fix)}"
+    yield f"- Source: {_plain(rule.source)} ({rule.confidence})\n"
+
+
+def _plain(text: str) -> str:
+    """Text that Markdown shows as it stands."""
+    for mark in "\\<>*_`[]":
+        text = text.replace(mark, f"\\{mark}")
+    return text
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Writes the page, or with --check compares it; returns the exit code."""
+    is_checking = "--check" in arguments
+    paths = [Path(argument) for argument in arguments if argument != "--check"]
+    if len(paths) != 1:
+        sys.stderr.write(__doc__ or "")
+        return 2
+    (path,) = paths
+    if not is_checking:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(render(), encoding="utf-8")
+        return 0
+    if path.is_file() and path.read_text(encoding="utf-8") == render():
+        return 0
+    sys.stderr.write(f"{path} is not current; run: {COMMAND}\n")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

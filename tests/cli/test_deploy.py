@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from qanat.cli.main import main
+
+WRONG = "#!/bin/bash\nvllm serve ./Qwen3-32B –port 8000 --max-model-lenn 4096\n"
+RIGHT = "#!/bin/bash\nvllm serve ./Qwen3-32B --port 8000 --max-model-len 4096\n"
+
+
+@pytest.fixture
+def wrong(tmp_path: Path) -> Path:
+    path = tmp_path / "run.sh"
+    path.write_text(WRONG, encoding="utf-8")
+    return path
+
+
+def lint(*arguments: str | Path) -> int:
+    return main(["deploy", "lint", *(str(argument) for argument in arguments)])
+
+
+def test_findings_are_told_with_an_exit_code(wrong: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert lint(wrong, "--image", "v0.18.0rc1-a3") == 1
+    text = capsys.readouterr().out
+    assert f"{wrong}:2:24: error CLI001: " in text
+    assert "--max-model-len" in text and "checked for 0.18.0rc1" in text
+
+
+def test_a_right_script_leaves_zero(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text(RIGHT)
+    assert lint(tmp_path / "run.sh") == 0
+
+
+def test_json_and_sarif_are_json(wrong: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert lint(wrong, "--json") == 1
+    report = json.loads(capsys.readouterr().out)
+    assert {"CLI001"} <= {finding["rule"] for finding in report["findings"]}
+    assert lint(wrong, "--sarif") == 1
+    sarif = json.loads(capsys.readouterr().out)
+    assert {"CLI001"} <= {result["ruleId"] for result in sarif["runs"][0]["results"]}
+
+
+def test_fix_writes_what_is_safe_and_reports_the_rest(
+    wrong: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert lint(wrong, "--fix", "--json") == 1
+    output = capsys.readouterr()
+    assert " --port 8000" in wrong.read_text(encoding="utf-8")
+    assert "CLI001" not in {finding["rule"] for finding in json.loads(output.out)["findings"]}
+    assert "in 1 files" in output.err
+    before = wrong.read_text(encoding="utf-8")
+    lint(wrong, "--fix")
+    assert wrong.read_text(encoding="utf-8") == before
+
+
+def test_a_folder_stands_for_its_scripts(wrong: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (wrong.parent / "deep").mkdir()
+    (wrong.parent / "deep" / "guide.md").write_text("```bash\nvllm serve m —port 1\n```\n", encoding="utf-8")
+    (wrong.parent / "model.bin").write_bytes(b"\x00\xff")
+    assert lint(wrong.parent, "--json") == 1
+    report = json.loads(capsys.readouterr().out)
+    assert report["num_files"] == 2
+    assert {Path(finding["file"]).name for finding in report["findings"]} == {"run.sh", "guide.md"}
+
+
+def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(WRONG.encode())))
+    assert lint("-") == 1
+    assert "<stdin>:2:24: error CLI001: " in capsys.readouterr().out
+
+
+def test_bytes_that_are_no_text_do_not_stop_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run.sh").write_bytes(b"#!/bin/bash\nvllm serve m --nam\xff\xfe 1 \xe2\x80\x93port 1\n")
+    assert lint(tmp_path / "run.sh") in (0, 1)
+    assert lint(tmp_path / "run.sh", "--json") in (0, 1)
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["lint"], "name the files"),
+        (["lint", "no-such.sh"], "no-such.sh cannot be read"),
+        (["lint", "x.sh", "--json", "--sarif"], "leave one out"),
+        (["lint", "-", "--fix"], "standard input"),
+        (["lint", "{file}", "--image", "latest"], "--image"),
+        (["lint", "{file}", "--jsn"], "--json"),
+        (["lint", "{file}", "--tensor-parallel-size", "2"], "--tensor-parallel-size"),
+        (["plann"], "there is: lint"),
+    ],
+)
+def test_mistakes_of_the_command_line_are_told(
+    arguments: list[str], said: str, wrong: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["deploy", *(argument.replace("{file}", str(wrong)) for argument in arguments)]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_lint_has_complete_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["deploy", "lint", "--help"]) == 0
+    text = capsys.readouterr().out
+    assert "Examples:\n  qanat deploy lint" in text
+    assert all(flag in text for flag in ("--image", "--json", "--sarif", "--fix")) and "--config" not in text
+
+
+def test_it_loads_neither_torch_nor_numpy(wrong: Path) -> None:
+    code = (
+        "import sys; from qanat.cli.main import main; main(['deploy', 'lint', sys.argv[1]]); "
+        "sys.exit(bool({'torch', 'numpy'} & set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", code, str(wrong)], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
