@@ -55,8 +55,6 @@ on_document: Registry[DocumentView] = Registry()
 """Checks of one file."""
 on_files: Registry[FileSet] = Registry()
 """Checks across files."""
-
-
 ENGINE_RULES = frozenset(("LNT002",))
 """Rules that the engine itself reports."""
 
@@ -65,4 +63,5 @@ def registered_rules() -> frozenset[str]:
     """Ids of all rules that some check can report."""
     registries: tuple[Registry[LaunchView] | Registry[DocumentView] | Registry[FileSet], ...]
     registries = (on_server, on_flags, on_document, on_files)
-    return frozenset(rule for registry in registries for rule_ids, _ in registry.checks for rule in rule_ids)
+    checked = {rule for registry in registries for rule_ids, _ in registry.checks for rule in rule_ids}
+    return ENGINE_RULES | checked

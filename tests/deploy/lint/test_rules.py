@@ -1,0 +1,44 @@
+"""Every rule finds what breaks it, and leaves alone what does not."""
+
+from __future__ import annotations
+
+import pytest
+
+import qanat.deploy.lint.engine
+from qanat.deploy.knowledge.load import load_knowledge
+from qanat.deploy.lint.engine import lint
+from qanat.deploy.lint.registry import registered_rules
+from qanat.deploy.sources.documents import read_document
+from tests.deploy.lint.examples import EXAMPLES, Example
+
+NAMES = [example.rule for example in EXAMPLES]
+
+
+def found(text: str, image: str) -> set[str]:
+    name = (
+        "guide.md"
+        if "```" in text or text.startswith("部署")
+        else "compose.yaml"
+        if text.startswith("services:")
+        else "start.sh"
+    )
+    return {finding.rule_id for finding in lint([read_document(name, text)], image or None)}
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
+def test_a_rule_finds_what_breaks_it(example: Example) -> None:
+    assert example.rule in found(example.bad_text, example.image)
+
+
+@pytest.mark.parametrize(
+    "example", [one for one in EXAMPLES if one.good], ids=[one.rule for one in EXAMPLES if one.good]
+)
+def test_a_rule_leaves_alone_what_is_right(example: Example) -> None:
+    assert example.rule not in found(example.good_text, example.image)
+
+
+def test_every_rule_has_an_example_and_a_check() -> None:
+    assert qanat.deploy.lint.engine.lint is lint
+    rules = set(load_knowledge().rules)
+    assert rules == registered_rules()
+    assert rules == set(NAMES)
