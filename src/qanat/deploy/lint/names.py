@@ -31,6 +31,24 @@ class Named:
         return self.entry.name
 
 
+Tables = Sequence[tuple[Table[Flag], str]]
+
+_SPELLINGS: dict[tuple[tuple[int, str], ...], tuple[Tables, dict[str, Flag], dict[str, Table[Flag]]]] = {}
+"""What was made of each set of tables; it keeps them, so that no other table gets the identity of one."""
+
+
+def _spellings(tables: Tables) -> tuple[dict[str, Flag], dict[str, Table[Flag]]]:
+    """Flags by spelling, and the table of each flag."""
+    names: dict[str, Flag] = {}
+    table_of: dict[str, Table[Flag]] = {}
+    for table, prefix in tables:
+        for name, entry in table.entries.items():
+            if name.startswith(prefix) and " " not in name[len(prefix) :]:
+                names.update(dict.fromkeys((name[len(prefix) :], *entry.aliases), entry))
+                table_of[entry.name] = table
+    return names, table_of
+
+
 class FlagNames:
     """The flags of one program in one version, by everything that leads to them.
 
@@ -39,16 +57,12 @@ class FlagNames:
         version: release of vllm-ascend.
     """
 
-    def __init__(self, tables: Sequence[tuple[Table[Flag], str]], version: Version) -> None:
+    def __init__(self, tables: Tables, version: Version) -> None:
         self.version = version
-        self.names: dict[str, Flag] = {}
-        self._tables: dict[str, Table[Flag]] = {}
-        for table, prefix in tables:
-            for name, entry in table.entries.items():
-                if name.startswith(prefix) and " " not in name[len(prefix) :]:
-                    spellings = (name[len(prefix) :], *entry.aliases)
-                    self.names.update(dict.fromkeys(spellings, entry))
-                    self._tables[entry.name] = table
+        key = tuple((id(table), prefix) for table, prefix in tables)
+        if key not in _SPELLINGS:
+            _SPELLINGS[key] = (tables, *_spellings(tables))
+        _, self.names, self._tables = _SPELLINGS[key]
 
     def presence(self, entry: Flag) -> Presence:
         """Whether this version has a flag."""

@@ -48,6 +48,8 @@ HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
 _TOKEN = re.compile(
     r"\\.|['\"#\s]|" + OTHER_SCRIPT.pattern + r"|[^\\'\"#\s\u2e80-\uffff“”‘’•…]+|.", re.DOTALL
 )
+_SPECIAL = re.compile(r"[\\'\"#(<]|" + OTHER_SCRIPT.pattern)
+"""What a line must hold to be more than plain words."""
 
 OnNote = Callable[[NoteKind, int, int, str], None]
 """Takes the kind of a note, offsets from and behind, and the message."""
@@ -94,6 +96,10 @@ class LineState:
                 self.depth += bool(
                     re.match(r"\s*(?:for|while|until|if|case|select)\b", line) or "{" in line[-3:]
                 )
+        body = line[:-1] if line.endswith("\\") else line
+        if not self.quote and not self.parentheses and not _SPECIAL.search(body):
+            self.is_continued = body is not line
+            return -1
         prose, at, before = -1, 0, " "
         self.is_continued = False
         while at < len(line) and (match := _TOKEN.match(line, at)):

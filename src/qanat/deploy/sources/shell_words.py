@@ -152,8 +152,7 @@ class Words:
         """A word without its backslashes; with `names` those of $'...' stand for characters."""
         text, pieces, at, begin = self.code.text, [], start, start
         if "\\" not in text[start:end]:
-            part = self.code.part(start, max(start, end))
-            return Value(part.text, self.place(node), (), part.spans, self.source)
+            return self.code.part(start, max(start, end))
         while at < end:
             if text[at] == "\\" and at + 1 < end:
                 pieces.append(self.code.part(begin, at))
