@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from enum import Enum
@@ -35,6 +36,7 @@ class Version(NamedTuple):
         return text + (f".post{self.post}" if self.post else "")
 
 
+@functools.lru_cache(maxsize=4096)
 def parse_version(text: str) -> Version | None:
     """Reads "v0.18.0rc1", "0.18.0.rc1" or "0.23.0.post1"; None for anything else."""
     match = _PATTERN.fullmatch(text.strip())

@@ -9,7 +9,7 @@ from qanat.deploy.knowledge.load import Knowledge, load_knowledge
 from qanat.deploy.knowledge.model import Severity
 from qanat.deploy.knowledge.versions import Version, is_in_range, must_parse, parse_image
 from qanat.deploy.lint import rules
-from qanat.deploy.lint.files import DocumentView, FileSet, Versions, view_document
+from qanat.deploy.lint.files import DocumentView, FileSet, Versions, folder_of, view_document
 from qanat.deploy.lint.finding import Finding, Fix
 from qanat.deploy.lint.ignore import Ignores
 from qanat.deploy.lint.registry import Hit, on_document, on_files, on_flags, on_server
@@ -64,10 +64,14 @@ def _views(
     newest = must_parse(knowledge.newest_stable.name)
     known = [Versions(document, override, newest) for document in documents]
     running = {version for versions in known for _, version in versions.images}
-    if len(running) == 1:
-        known = [
-            Versions(document, override, next(iter(running)), is_assumed=False) for document in documents
-        ]
+    by_folder: dict[str, set[Version]] = {}
+    for versions in known:
+        folder = by_folder.setdefault(folder_of(versions.document.path), set())
+        folder |= {version for _, version in versions.images}
+    for index, versions in enumerate(known):
+        nearby = by_folder[folder_of(versions.document.path)] or running
+        if not versions.images and len(nearby) == 1:
+            known[index] = Versions(versions.document, override, next(iter(nearby)), is_assumed=False)
     return [
         view_document(document, knowledge, versions)
         for document, versions in zip(documents, known, strict=True)

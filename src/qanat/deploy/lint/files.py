@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from qanat.deploy.knowledge.load import Knowledge
 from qanat.deploy.knowledge.versions import Version, parse_image, parse_version
@@ -150,10 +151,59 @@ class DocumentView:
 
 @dataclass
 class FileSet:
-    """All files that are checked together."""
+    """All files that are checked together.
+
+    What belongs together is looked for nearby first: in the same file, then in the same folder, then everywhere.
+    """
 
     documents: list[DocumentView]
     knowledge: Knowledge
+
+    @cached_property
+    def servers(self) -> list[LaunchView]:
+        """Every launch that serves, in order."""
+        return [view for document in self.documents for view in document.servers()]
+
+    def circles(self, members: Sequence[LaunchView]) -> list[list[LaunchView]]:
+        """Launches that may belong together: those of one file, else of one folder, else what is left over."""
+        by_file = _grouped(members, lambda view: view.document.path)
+        alone = [group[0] for group in by_file if len(group) == 1]
+        by_folder = _grouped(alone, lambda view: folder_of(view.document.path))
+        rest = [group[0] for group in by_folder if len(group) == 1]
+        circles = [group for group in (*by_file, *by_folder) if len(group) > 1]
+        return [*circles, rest] if rest else circles
+
+    def near(self, document: Document, candidates: NearIndex) -> list[LaunchView]:
+        """The candidates in the same file, else in the same folder, else all."""
+        return (
+            candidates.by_file.get(document.path)
+            or candidates.by_folder.get(folder_of(document.path))
+            or candidates.all
+        )
+
+
+class NearIndex:
+    """Launches by the file and the folder they stand in."""
+
+    def __init__(self, views: Sequence[LaunchView]) -> None:
+        self.all = list(views)
+        self.by_file: dict[str, list[LaunchView]] = {}
+        self.by_folder: dict[str, list[LaunchView]] = {}
+        for view in views:
+            self.by_file.setdefault(view.document.path, []).append(view)
+            self.by_folder.setdefault(folder_of(view.document.path), []).append(view)
+
+
+def folder_of(path: str) -> str:
+    """The folder part of a path; "" without one."""
+    return path.rpartition("/")[0]
+
+
+def _grouped(views: Sequence[LaunchView], key: Callable[[LaunchView], str]) -> list[list[LaunchView]]:
+    found: dict[str, list[LaunchView]] = {}
+    for view in views:
+        found.setdefault(key(view), []).append(view)
+    return list(found.values())
 
 
 def view_document(document: Document, knowledge: Knowledge, versions: Versions) -> DocumentView:

@@ -44,6 +44,8 @@ class LaunchView:
         self.knowledge = knowledge
         self.version = version
         self.named: list[Named] = []
+        self._last: dict[str, Named] = {}
+        self._json: dict[str, JsonNode | None] = {}
         self.unresolved: list[Flag] = []
         for flag in launch.flags:
             named = self.names.find(flag) if self.names else None
@@ -51,6 +53,8 @@ class LaunchView:
                 self.unresolved.append(flag)
             else:
                 self.named.append(named)
+                if not named.keys:
+                    self._last[named.name] = named
 
     @cached_property
     def names(self) -> FlagNames | None:
@@ -67,10 +71,7 @@ class LaunchView:
 
     def get(self, name: str) -> Named | None:
         """The last use of a flag by its known name, which is the one that counts."""
-        for named in reversed(self.named):
-            if named.name == name and not named.keys:
-                return named
-        return None
+        return self._last.get(name)
 
     def value(self, name: str) -> Value | None:
         """The word behind a flag; None if the flag or the word is absent."""
@@ -111,8 +112,11 @@ class LaunchView:
 
     def json(self, name: str) -> JsonNode | None:
         """The JSON of a flag; None if absent or no JSON."""
-        written = [named.flag.name.split(".")[0] for named in self.named if named.name == name]
-        return self.launch.json(*dict.fromkeys(reversed(written))) if written else None
+        if name not in self._json:
+            written = [named.flag.name.split(".")[0] for named in self.named if named.name == name]
+            names = dict.fromkeys(reversed(written))
+            self._json[name] = self.launch.json(*names) if names else None
+        return self._json[name]
 
     def key(self, flag: str, *path: str) -> JsonNode | None:
         """A member of a flag's JSON."""

@@ -23,19 +23,25 @@ ALIKE_JSON = (SPECULATIVE, COMPILATION)
 
 
 def groups(files: FileSet) -> list[list[LaunchView]]:
-    """Servers that form data parallel groups: a node begins one, further nodes follow it."""
+    """Servers that form data parallel groups: a first node begins one, further nodes follow it."""
+    members = [view for view in files.servers if view.launch.role in ("head", "worker") or _is_spread(view)]
     found: list[list[LaunchView]] = []
-    servers = [view for document in files.documents for view in document.servers()]
-    members = [view for view in servers if view.launch.role in ("head", "worker") or _is_spread(view)]
-    heads = [view for view in members if _start(view) == 0 and not view.switch("--headless")]
+    for circle in files.circles(members):
+        found += _split(circle)
+    return [group for group in found if len(group) > 1]
+
+
+def _split(circle: list[LaunchView]) -> list[list[LaunchView]]:
+    heads = [view for view in circle if _start(view) == 0 and not view.switch("--headless")]
     if len(heads) <= 1:
-        return [members] if len(members) > 1 else []
-    for view in members:
+        return [circle]
+    found: list[list[LaunchView]] = []
+    for view in circle:
         if view in heads or not found:
             found.append([view])
         else:
             found[-1].append(view)
-    return [group for group in found if len(group) > 1]
+    return found
 
 
 def _is_spread(view: LaunchView) -> bool:

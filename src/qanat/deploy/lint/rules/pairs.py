@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from qanat.deploy.lint.files import FileSet
+from qanat.deploy.lint.files import FileSet, NearIndex
 from qanat.deploy.lint.reading import as_integer, read_integer
 from qanat.deploy.lint.registry import Hit, on_files
 from qanat.deploy.lint.view import SPECULATIVE, TRANSFER, LaunchView
@@ -17,17 +17,18 @@ TIMEOUTS = ("HCCL_EXEC_TIMEOUT", "HCCL_CONNECT_TIMEOUT")
 def pairs(files: FileSet) -> Iterator[tuple[LaunchView, LaunchView]]:
     """A prefill and a decode node that belong together.
 
-    In one file a decode node belongs to the last prefill node before it; across files to the only one there is.
+    In one file a decode node belongs to the last prefill node before it; elsewhere to the only one in its folder, or
+    the only one there is.
     """
-    servers = [view for document in files.documents for view in document.servers()]
-    producers = [view for view in servers if view.kv_role == "kv_producer"]
-    for consumer in servers:
+    producers = NearIndex([view for view in files.servers if view.kv_role == "kv_producer"])
+    for consumer in files.servers:
         if consumer.kv_role != "kv_consumer":
             continue
-        here = [view for view in producers if view.document is consumer.document]
+        here = producers.by_file.get(consumer.document.path, [])
         before = [view for view in here if view.launch.place.start < consumer.launch.place.start]
-        chosen = before[-1:] or here[:1] or (producers if len(producers) == 1 else [])
-        yield from ((producer, consumer) for producer in chosen)
+        chosen = before[-1:] or here[:1] or files.near(consumer.document, producers)
+        if len(chosen) == 1:
+            yield chosen[0], consumer
 
 
 @on_files("HYB006", "PD005", "PD006", "PD011", "PD019", "PD021")
@@ -102,9 +103,10 @@ def _at(view: LaunchView) -> str:
 @on_files("PD001", "PD002", "PD022")
 def proxies(files: FileSet) -> Iterator[Hit]:
     """Whether a proxy speaks the protocol of the servers behind it, and finds them."""
-    servers = [view for document in files.documents for view in document.servers() if view.kv_role]
+    index = NearIndex([view for view in files.servers if view.kv_role])
     for document in files.documents:
         for proxy in document.proxies():
+            servers = files.near(proxy.document, index)
             behind = _behind(proxy, servers)
             yield from _protocol(proxy, behind)
             yield from _targets(proxy, servers)
