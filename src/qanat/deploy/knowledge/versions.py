@@ -118,12 +118,11 @@ def is_in_range(version: Version, since: str | None, until: str | None) -> bool:
 
     An end that is a plain release stands for its candidates and post-releases as well.
     """
-    return not (since is not None and _is_before(version, must_parse(since))) and not (
-        until is not None and _is_before(must_parse(until), version)
-    )
-
-
-def _is_before(first: Version, second: Version) -> bool:
-    if second == second.base or first == first.base:
-        return first.base < second.base
-    return first < second
+    if since is not None:
+        first = must_parse(since)
+        if (version.base if first == first.base else version) < first:
+            return False
+    if until is not None:
+        last = must_parse(until)
+        return (version.base if last == last.base else version) <= last
+    return True
