@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -113,9 +115,11 @@ def lint_files(arguments: Sequence[str]) -> int:
     from qanat.deploy.lint import report
     from qanat.deploy.sources.documents import read_document
 
-    texts = dict(_texts(words))
-    documents = [read_document(path, text) for path, text in texts.items()]
-    findings = _lint(documents, options.image)
+    documents = []
+    with _without_collector():
+        for path, text in dict(_texts(words)).items():
+            documents.append(read_document(path, text))
+        findings = _lint(documents, options.image)
     if options.fix:
         findings = _fix(documents, findings, options.image)
     if options.json:
@@ -129,6 +133,18 @@ def lint_files(arguments: Sequence[str]) -> int:
     else:
         _say(report.text_report(findings, len(documents)))
     return FOUND if report.has_faults(findings) else 0
+
+
+@contextlib.contextmanager
+def _without_collector() -> Iterator[None]:
+    """Facts of a thousand files live until the end: looking for garbage among them takes half of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _say(text: str) -> None:

@@ -46,7 +46,7 @@ def test_reading_ends_with_every_place_inside_the_file(path: str, text: str) -> 
 
 @settings(max_examples=100, deadline=None)
 @given(
-    st.from_regex(r"[A-Za-z0-9_./:-]{1,12}", fullmatch=True),
+    st.from_regex(r"[A-Za-z0-9_./:][A-Za-z0-9_./:-]{0,11}", fullmatch=True),
     st.integers(0, 3),
     st.sampled_from(("'", '"', "")),
 )

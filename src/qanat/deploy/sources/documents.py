@@ -69,7 +69,10 @@ def _is_script(text: str) -> bool:
     """Whether nearly every line is one of a script."""
     state = LineState()
     num_lines = num_text = 0
-    for line in text.split("\n")[:2000]:
+    lines = text.split("\n")[:2000]
+    for line in lines:
+        if num_text > len(lines) * MAX_TEXT_SHARE:
+            return False
         if not state.is_open and line.strip() and not line.lstrip().startswith("#"):
             num_lines += 1
             num_text += not START.match(line)
