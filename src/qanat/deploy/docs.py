@@ -37,6 +37,7 @@ GROUPS = {
     "SCH": "Scheduling",
     "TOP": "Parallelism over NPUs and nodes",
     "PD": "Prefill and decode apart",
+    "CON": "Settings that exclude each other",
     "PORT": "Ports",
     "SRV": "Service and security",
     "HOST": "Hosts and containers",
@@ -77,7 +78,23 @@ def _section(rule: Rule) -> Iterator[str]:
     yield f"- When: {_plain(rule.when)}"
     yield f"- Effect: {_plain(rule.effect)}"
     yield f"- Fix: {_plain(rule.fix)}"
+    for signature in load_knowledge().signatures:
+        if rule.name in signature.rules:
+            yield f"- In the log: `{signature.pattern}`"
+    if rule.name == "CON001":
+        yield from _conflicts()
     yield f"- Source: {_plain(rule.source)} ({rule.confidence})\n"
+
+
+def _conflicts() -> Iterator[str]:
+    """The list behind the rule about settings that exclude each other."""
+    for conflict in load_knowledge().conflicts:
+        ends = [
+            f"since {conflict.since}" if conflict.since else "",
+            f"until {conflict.until}" if conflict.until else "",
+        ]
+        versions = ", ".join(end for end in ends if end)
+        yield f"- {_plain(conflict.because)}" + (f" ({versions})" if versions else "")
 
 
 def _plain(text: str) -> str:

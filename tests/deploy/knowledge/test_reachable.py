@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
+from typing import Any
 
 import pytest
 
 from qanat.deploy.docs import render
 from qanat.deploy.knowledge.load import load_knowledge
-from qanat.deploy.knowledge.model import ConfigKey, EnvVar, Flag
-from qanat.deploy.knowledge.versions import Presence, Timeline, Version, must_parse
+from qanat.deploy.knowledge.model import ConfigKey, Conflict, EnvVar, Flag
+from qanat.deploy.knowledge.versions import Presence, Timeline, Version, is_in_range, must_parse
 from qanat.deploy.lint.engine import lint
 from qanat.deploy.lint.files import Versions, view_document
 from qanat.deploy.lint.view import LaunchView
@@ -139,14 +141,78 @@ def test_every_connector_and_parser_is_known() -> None:
         assert "MOD003" in rules(f"vllm serve Qwen/{other[0]} --tool-call-parser {name}", version)
 
 
+def command_of(conflict: Conflict) -> str:
+    """A server for which all conditions of a conflict hold."""
+    kinds = {condition.model for condition in conflict.conditions}
+    words = ["vllm serve", "Qwen/Qwen3-32B" if "dense" in kinds else "Qwen/Qwen3.5-35B-A3B"]
+    keys: dict[str, Any] = {}
+    for condition in conflict.conditions:
+        if condition.role not in (None, "none"):
+            transfer = {"kv_connector": "MooncakeConnectorV1", "kv_role": condition.role, "kv_port": 36010}
+            words.append(f"--kv-transfer-config '{json.dumps(transfer)}'")
+        value: object = {"on": True, "off": False, "set": {"a": 1}, None: (condition.above or 0) + 1}[
+            condition.state
+        ]
+        setting = condition.setting or ""
+        if setting.startswith("--"):
+            is_left_out = condition.below is not None or condition.state == "off"
+            given = {"on": setting, "set": f"{setting} '{{}}'"}.get(
+                condition.state or "", f"{setting} {value}"
+            )
+            words += [] if is_left_out else [given]
+        elif setting:
+            *parents, last = setting.split(".")
+            inner = keys
+            for parent in parents:
+                inner = inner.setdefault(parent, {})
+            inner[last] = value
+    return " ".join([*words, f"--additional-config '{json.dumps(keys)}'"])
+
+
+@pytest.mark.parametrize(
+    "conflict", KNOWLEDGE.conflicts, ids=lambda conflict: conflict.name.replace(" ", "-")
+)
+def test_every_conflict_is_found_in_its_versions(conflict: Conflict) -> None:
+    for release in KNOWLEDGE.releases:
+        version = must_parse(release.name)
+        document = read_document("start.sh", command_of(conflict))
+        found = [one.message for one in lint([document], str(version)) if one.rule_id == "CON001"]
+        is_found = any(conflict.because in message for message in found)
+        assert is_found is is_in_range(version, conflict.since, conflict.until), version
+
+
 def test_every_rule_is_on_the_page_of_rules() -> None:
     page = render()
     for rule in KNOWLEDGE.rules.values():
         assert f"### {rule.name}: " in page
 
 
+def test_every_log_signature_is_on_the_page_of_a_rule() -> None:
+    page = render()
+    for signature in KNOWLEDGE.signatures:
+        re.compile(signature.pattern)
+        assert signature.rules and set(signature.rules) <= set(KNOWLEDGE.rules)
+        assert page.count(f"`{signature.pattern}`") == len(signature.rules)
+
+
+def test_every_conflict_is_on_the_page_of_its_rule() -> None:
+    page = render().replace("\\", "")
+    for conflict in KNOWLEDGE.conflicts:
+        assert f"- {conflict.because}" in page
+
+
 def test_no_table_is_left_out() -> None:
     covered = {"serve_flags", "bench_flags", "ascend_variables", "vllm_variables", "runtime_variables"}
-    covered |= {"json_keys", "additional_config", "models", "chips", "releases", "connectors", "parsers"}
+    covered |= {
+        "json_keys",
+        "additional_config",
+        "models",
+        "chips",
+        "releases",
+        "connectors",
+        "parsers",
+        "conflicts",
+        "signatures",
+    }
     others = {name for name in KNOWLEDGE.tables if not name.startswith("rules_")}
     assert others == covered

@@ -404,6 +404,11 @@ MODELS = [
 
 SERVICE = [
     Example(
+        "CON001",
+        f'{MOE} @A<"mix_placement": true, "enable_shared_expert_dp": true>@',
+        f'{MOE} @A<"mix_placement": true>@',
+    ),
+    Example(
         "MEM003",
         f"{DENSE} --max-model-len 8192 --max-num-batched-tokens 122880",
         f"{DENSE} --max-model-len 8192 --max-num-batched-tokens 16384",

@@ -15,6 +15,7 @@ import yaml
 from qanat.deploy.knowledge.model import (
     Chip,
     ConfigKey,
+    Conflict,
     Connector,
     Entry,
     EnvVar,
@@ -31,6 +32,7 @@ from qanat.deploy.knowledge.versions import Presence, Timeline, Version, must_pa
 _KINDS: dict[str, type[Entry]] = {
     "chip": Chip,
     "config_key": ConfigKey,
+    "conflict": Conflict,
     "connector": Connector,
     "env_var": EnvVar,
     "flag": Flag,
@@ -91,6 +93,7 @@ class Knowledge:
     models: tuple[ModelFacts, ...]
     chips: tuple[Chip, ...]
     signatures: tuple[LogSignature, ...]
+    conflicts: tuple[Conflict, ...] = ()
     json_flags: frozenset[str] = field(default_factory=frozenset)
 
     @property
@@ -177,14 +180,13 @@ def build_knowledge(files: Mapping[str, str]) -> Knowledge:
         models=tuple(_all(tables, ModelFacts)),
         chips=tuple(_all(tables, Chip)),
         signatures=tuple(_all(tables, LogSignature)),
+        conflicts=tuple(_all(tables, Conflict)),
         json_flags=frozenset(key.flag for key in _all(tables, ConfigKey)),
     )
 
 
 def _all(tables: Mapping[str, Table[Any]], kind: type[EntryT]) -> list[EntryT]:
-    return [
-        entry for table in tables.values() for entry in table.entries.values() if isinstance(entry, kind)
-    ]
+    return [entry for table in tables.values() for entry in table.entries.values() if isinstance(entry, kind)]
 
 
 def _read_table(name: str, text: str) -> Table[Any]:

@@ -177,3 +177,24 @@ class Parser(Lifetime, frozen=True, kw_only=True):
 
     role: Literal["tool", "reasoning"]
     models: str
+
+
+class Condition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One condition of a conflict, on a setting, the role in disaggregated serving, or the kind of model.
+
+    `setting` is a flag, or a key of --additional-config with dots.
+    """
+
+    setting: str | None = None
+    state: Literal["on", "off", "set"] | None = msgspec.field(default=None, name="is")
+    above: int | None = None
+    below: int | None = None
+    role: Literal["kv_producer", "kv_consumer", "none"] | None = None
+    model: Literal["moe", "dense"] | None = None
+
+
+class Conflict(Lifetime, frozen=True, kw_only=True):
+    """Settings that exclude each other: the start is refused where all conditions hold."""
+
+    conditions: tuple[Condition, ...]
+    because: str
