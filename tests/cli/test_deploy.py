@@ -53,7 +53,7 @@ def test_fix_writes_what_is_safe_and_reports_the_rest(
     output = capsys.readouterr()
     assert " --port 8000" in wrong.read_text(encoding="utf-8")
     assert "CLI001" not in {finding["rule"] for finding in json.loads(output.out)["findings"]}
-    assert "in 1 files" in output.err
+    assert "files changed: 1" in output.err
     before = wrong.read_text(encoding="utf-8")
     lint(wrong, "--fix")
     assert wrong.read_text(encoding="utf-8") == before

@@ -215,13 +215,18 @@ def _fix(documents: Sequence[Document], findings: Sequence[Finding], image: str 
         for own in [[edit for edit in edits if edit.place.path == document.path]]
     ]
     left = _lint(changed, image)
-    num_files = 0
-    for before, after in zip(documents, changed, strict=True):
-        if after.text != before.text:
-            try:
-                write_file(Path(after.path), after.text)
-            except OSError as error:
-                raise ConfigError(f"{after.path} cannot be written: {error.strerror or error}") from None
-            num_files += 1
-    tell(f"fixed {len(fixes)} of {len(findings)} findings in {num_files} files")
+    if _num_faults(left) > _num_faults(findings):
+        tell("the fixes together would leave more findings than before; nothing was changed")
+        return list(findings)
+    written = [after for before, after in zip(documents, changed, strict=True) if after.text != before.text]
+    for document in written:
+        try:
+            write_file(Path(document.path), document.text)
+        except OSError as error:
+            raise ConfigError(f"{document.path} cannot be written: {error.strerror or error}") from None
+    tell(f"fixed: {len(fixes)} of {len(findings)}; files changed: {len(written)}")
     return left
+
+
+def _num_faults(findings: Sequence[Finding]) -> int:
+    return sum(finding.severity.value != "info" for finding in findings)
