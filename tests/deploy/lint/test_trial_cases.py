@@ -148,3 +148,20 @@ def test_ops_018_loopback_and_interfaces_that_disagree(variables: str) -> None:
     nodes = "--data-parallel-size 2 --data-parallel-size-local 1 --data-parallel-address 10.0.0.1"
     assert "ENV017" in grave(f"export {variables}\n{HYBRID} {nodes}")
     assert "ENV017" not in grave(f"export HCCL_SOCKET_IFNAME=eth0\n{HYBRID} {nodes}")
+
+
+def test_ops_018_nodes_that_do_not_agree_on_their_interfaces() -> None:
+    def node(start: int, variables: str) -> str:
+        rank = f"--headless --data-parallel-start-rank {start}" if start else ""
+        flags = "--data-parallel-size 2 --data-parallel-size-local 1 --data-parallel-address 10.0.0.1"
+        return f"export {variables}\n{HYBRID} {flags} {rank}\n"
+
+    def found(first: str, second: str) -> set[str]:
+        documents = [read_document("0.sh", node(0, first)), read_document("1.sh", node(1, second))]
+        return {one.message.split()[0] for one in lint(documents, "v0.23.0") if one.rule_id == "TOP008"}
+
+    assert found("HCCL_IF_IP=10.0.0.1", "HCCL_IF_IP=10.0.0.2") == set()
+    assert found("HCCL_IF_IP=10.0.0.1 HCCL_SOCKET_IFNAME=eth0", "HCCL_IF_IP=10.0.0.2") == {
+        "HCCL_SOCKET_IFNAME"
+    }
+    assert found("HCCL_CONNECT_TIMEOUT=600", "HCCL_CONNECT_TIMEOUT=1800") == {"HCCL_CONNECT_TIMEOUT"}

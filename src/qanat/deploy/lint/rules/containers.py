@@ -48,7 +48,7 @@ def one(view: DocumentView) -> Iterator[Hit]:
 
 def _image(container: Container) -> Iterator[Hit]:
     image = container.image
-    if image is None or image.unknown or PLACEHOLDER.search(image.text):
+    if image is None or image.unknown or PLACEHOLDER.search(image.text) or re.search(r"[{}|]", image.text):
         return
     name, _, tag = image.text.split("@")[0].rpartition(":")
     if name and "/" not in tag and not _TAG.fullmatch(tag):

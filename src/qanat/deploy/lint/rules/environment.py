@@ -131,7 +131,8 @@ def repeated(view: DocumentView) -> Iterator[Hit]:
     last: dict[tuple[int, str], Assignment] = {}
     starts = [launch.place.start for launch in view.document.launches if launch.kind != "fragment"]
     for assignment in view.document.assignments:
-        if assignment.origin != "export" or assignment.block < 0:
+        is_known = any(assignment.name in table.entries for table in view.knowledge.variables())
+        if assignment.origin != "export" or assignment.block < 0 or not is_known:
             continue
         key = (assignment.block, assignment.name)
         before = last.get(key)

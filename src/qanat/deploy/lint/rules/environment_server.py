@@ -18,6 +18,7 @@ DENSE_SWITCHES = (
     "VLLM_ASCEND_MLP_GATE_UP_PREFETCH_SIZE",
     "VLLM_ASCEND_MLP_DOWN_PREFETCH_SIZE",
 )
+PERMISSIONS = ("DYNAMIC_EPLB", "EXPERT_MAP_RECORD")
 SWITCH_KEYS = {
     "VLLM_ASCEND_ENABLE_FLASHCOMM1": "enable_flashcomm1",
     "VLLM_ASCEND_ENABLE_FUSED_MC2": "enable_fused_mc2",
@@ -100,7 +101,8 @@ def balancing(view: LaunchView) -> Iterator[Hit]:
         message = "DYNAMIC_EPLB only permits balancing; eplb_config.dynamic_eplb is not on"
         edits = remove_assignment(view.document, permission)
         yield Hit("ENV018", permission.place, message, None, edits)
-    if switch is not None and switch.is_on and not is_permitted:
+    is_told = any(one.name in PERMISSIONS for one in view.document.assignments)
+    if switch is not None and switch.is_on and not is_permitted and not is_told:
         yield Hit("ENV019", switch.place, "neither DYNAMIC_EPLB nor EXPERT_MAP_RECORD is set")
 
 

@@ -19,6 +19,10 @@ ALIKE = (
     "--block-size",
     "--enable-expert-parallel",
 )
+ALIKE_VARIABLES = ("HCCL_CONNECT_TIMEOUT", "HCCL_EXEC_TIMEOUT", "HCCL_OP_EXPANSION_MODE", "HCCL_BUFFSIZE")
+"""Variables whose values belong alike on every node."""
+INTERFACES = ("HCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "HCCL_IF_IP")
+"""Variables that every node has its own value of, or none."""
 ALIKE_JSON = (SPECULATIVE, COMPILATION)
 
 
@@ -27,7 +31,8 @@ def groups(files: FileSet) -> list[list[LaunchView]]:
     members = [view for view in files.servers if view.launch.role in ("head", "worker") or _is_spread(view)]
     found: list[list[LaunchView]] = []
     for circle in files.circles(members):
-        found += _split(circle)
+        for role in dict.fromkeys(view.kv_role for view in circle):
+            found += _split([view for view in circle if view.kv_role == role])
     return [group for group in found if len(group) > 1]
 
 
@@ -48,9 +53,12 @@ def _is_spread(view: LaunchView) -> bool:
     return view.dp > 1 and view.get("--data-parallel-size-local") is not None and view.dp_local < view.dp
 
 
-def _start(view: LaunchView) -> int:
-    rank = view.integer("--data-parallel-start-rank")
-    return rank if rank is not None else view.integer("--node-rank") or 0
+def _start(view: LaunchView) -> int | None:
+    """The first rank of a node; None if a variable holds it."""
+    for flag in ("--data-parallel-start-rank", "--node-rank"):
+        if view.get(flag) is not None:
+            return view.integer(flag)
+    return 0
 
 
 @on_files("TOP003", "TOP008")
@@ -61,6 +69,7 @@ def nodes(files: FileSet) -> Iterator[Hit]:
         for view in group[1:]:
             yield from _control_plane(first, view)
             yield from _settings(first, view)
+            yield from _variables(first, view)
         yield from _ranks(group)
 
 
@@ -77,31 +86,37 @@ def _control_plane(first: LaunchView, view: LaunchView) -> Iterator[Hit]:
         message = f"--data-parallel-address is {addresses[1]} here, {addresses[0]} on the first node ({at})"
         yield Hit("TOP003", view.place("--data-parallel-address"), message)
     is_balanced = view.switch("--data-parallel-hybrid-lb") or view.switch("--data-parallel-external-lb")
-    if view.dp > 1 and _start(view) > 0 and not view.switch("--headless") and not is_balanced:
+    if view.dp > 1 and _start(view) != 0 and not view.switch("--headless") and not is_balanced:
         yield Hit("TOP003", view.place("--data-parallel-start-rank"), "a further node lacks --headless")
 
 
 def _ranks(group: list[LaunchView]) -> Iterator[Hit]:
-    if any(view.integer("--data-parallel-size-local") is None for view in group):
+    if any(view.integer("--data-parallel-size-local") is None or _start(view) is None for view in group):
         return
     taken: dict[int, LaunchView] = {}
     for view in group:
-        for rank in range(_start(view), _start(view) + view.dp_local):
+        start = _start(view) or 0
+        for rank in range(start, start + view.dp_local):
             if rank in taken:
                 other = taken[rank].launch.place
                 place = view.place("--data-parallel-start-rank", "--data-parallel-size-local")
                 yield Hit("TOP003", place, f"rank {rank} is taken in {other.path}:{other.line}")
                 return
             taken[rank] = view
-    if len(taken) != group[0].dp:
+    # A guide may show two nodes of four and leave the others to the reader.
+    is_complete = all(view.document.kind != "guide" for view in group)
+    size = group[0].integer("--data-parallel-size")
+    if size is not None and (len(taken) > size or (is_complete and len(taken) < size)):
         place = group[0].place("--data-parallel-size-local", "--data-parallel-size")
-        message = f"the nodes have {len(taken)} ranks together, --data-parallel-size is {group[0].dp}"
+        message = f"the nodes have {len(taken)} ranks together, --data-parallel-size is {size}"
         yield Hit("TOP003", place, message)
 
 
 def _settings(first: LaunchView, view: LaunchView) -> Iterator[Hit]:
     for flag in ALIKE:
         here, there = view.value(flag), first.value(flag)
+        if any(value is not None and not value.is_known for value in (here, there)):
+            continue
         is_switch = flag == "--enable-expert-parallel"
         states = [view.switch(flag), first.switch(flag)] if is_switch else []
         if (is_switch and bool(states[0]) != bool(states[1])) or (
@@ -118,6 +133,26 @@ def _settings(first: LaunchView, view: LaunchView) -> Iterator[Hit]:
         yield Hit(
             "TOP008", view.launch.place, f"{view.model_name} here, {first.model_name} on the first node"
         )
+
+
+def _variables(first: LaunchView, view: LaunchView) -> Iterator[Hit]:
+    at = f"{first.launch.place.path}:{first.launch.place.line}"
+    for name in ALIKE_VARIABLES:
+        here, there = view.variable(name), first.variable(name)
+        if here is None or there is None or not (here.value.is_known and there.value.is_known):
+            continue
+        if here.value.text != there.value.text:
+            message = f"{name} is {here.value.text} here, {there.value.text} on the first node ({at})"
+            yield Hit("TOP008", here.place, message)
+    for name in INTERFACES:
+        here, there = view.variable(name), first.variable(name)
+        if (here is None) is not (there is None):
+            given = here if here is not None else there
+            where = (
+                "the first node" if here is not None else f"{view.launch.place.path}:{view.launch.place.line}"
+            )
+            if given is not None:
+                yield Hit("TOP008", given.place, f"{name} is set here and not on {where}")
 
 
 @on_document("TOP003")

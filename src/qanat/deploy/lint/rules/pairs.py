@@ -67,7 +67,10 @@ def _limits(producer: LaunchView, consumer: LaunchView) -> Iterator[Hit]:
         message = f"--max-model-len is {windows[0]} here, {windows[1]} on the decode node ({_at(consumer)})"
         yield Hit("PD019", producer.place("--max-model-len"), message)
     node, other = (view.key(TRANSFER, "kv_connector") for view in (producer, consumer))
-    if node is not None and other is not None and node.value != other.value:
+    is_plain = not any(
+        view.connector is None or view.connector.direction == "both" for view in (producer, consumer)
+    )
+    if node is not None and other is not None and node.value != other.value and is_plain:
         message = f"{node.value} here, {other.value} on the decode node ({_at(consumer)})"
         yield Hit("PD021", node.place, message)
     models = producer.model_name, consumer.model_name

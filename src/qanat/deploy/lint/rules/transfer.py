@@ -26,7 +26,7 @@ def connector(view: LaunchView) -> Iterator[Hit]:
         yield from (Hit(rule, node.place, message) for rule in ("PD003", "PD020"))
     port = view.key(TRANSFER, "kv_port")
     number = as_integer(port) if port else None
-    if port is not None and number is not None:
+    if port is not None and number is not None and view.variable("ASCEND_BASE_PORT") is None:
         npus = max(view.visible_npus or 0, view.num_local_ranks)
         npus = max(npus, view.chip.num_npus_per_node if view.chip else 8)
         end = RANDOM_PORTS_FROM + RANDOM_PORTS_PER_NPU * npus
