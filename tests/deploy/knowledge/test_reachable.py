@@ -147,7 +147,7 @@ def command_of(conflict: Conflict) -> str:
     words = ["vllm serve", "Qwen/Qwen3-32B" if "dense" in kinds else "Qwen/Qwen3.5-35B-A3B"]
     keys: dict[str, Any] = {}
     for condition in conflict.conditions:
-        if condition.role not in (None, "none"):
+        if condition.role is not None:
             transfer = {"kv_connector": "MooncakeConnectorV1", "kv_role": condition.role, "kv_port": 36010}
             words.append(f"--kv-transfer-config '{json.dumps(transfer)}'")
         value: object = {"on": True, "off": False, "set": {"a": 1}, None: (condition.above or 0) + 1}[

@@ -189,7 +189,7 @@ class Condition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     state: Literal["on", "off", "set"] | None = msgspec.field(default=None, name="is")
     above: int | None = None
     below: int | None = None
-    role: Literal["kv_producer", "kv_consumer", "none"] | None = None
+    role: Literal["kv_producer", "kv_consumer"] | None = None
     model: Literal["moe", "dense"] | None = None
 
 

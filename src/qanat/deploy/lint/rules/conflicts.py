@@ -46,18 +46,13 @@ def conflicts(view: LaunchView) -> Iterator[Hit]:
 def _holds(view: LaunchView, condition: Condition) -> Place | None:
     """Where a condition holds; None if it does not, or cannot be known."""
     if condition.role is not None:
-        is_role = (view.kv_role or "none") == condition.role
-        return view.launch.place if is_role and _is_role_known(view) else None
+        return view.launch.place if view.kv_role == condition.role else None
     if condition.model is not None:
         model = view.model
         is_kind = model is not None and model.is_moe is (condition.model == "moe")
         return view.launch.place if is_kind else None
     state = _state(view, condition.setting or "")
     return state.place if _matches(condition, state) else None
-
-
-def _is_role_known(view: LaunchView) -> bool:
-    return view.kv_role is not None or view.get("--kv-transfer-config") is None
 
 
 def _state(view: LaunchView, setting: str) -> State:

@@ -51,7 +51,7 @@ def _image(container: Container) -> Iterator[Hit]:
     if image is None or image.unknown or PLACEHOLDER.search(image.text) or re.search(r"[{}|]", image.text):
         return
     name, _, tag = image.text.split("@")[0].rpartition(":")
-    if name and "/" not in tag and not _TAG.fullmatch(tag):
+    if name and tag and "/" not in tag and not _TAG.fullmatch(tag):
         place = image.place_of(len(image.text) - len(tag), len(image.text))
         yield Hit("HOST010", place, f"{tag!r} is no tag that an image can have")
 
@@ -79,7 +79,8 @@ def with_servers(view: DocumentView) -> Iterator[Hit]:
         own = server.launch.container
         fitting = [own] if own is not None else _candidates(view, server)
         for container in fitting:
-            yield from _devices(server, container)
+            if container is own or _chip_of(view, container) == server.chip:
+                yield from _devices(server, container)
         yield from _chip(view, server, fitting)
         yield from _addresses(view, server, fitting)
 

@@ -79,7 +79,8 @@ def _unknown(view: DocumentView, assignment: Assignment, names: set[str]) -> Ite
 
 def _value(assignment: Assignment, entry: EnvVar) -> Iterator[Hit]:
     value = assignment.value
-    if assignment.origin == "prose" or not value.is_known or not value.text or entry.pattern is None:
+    is_open = not value.is_known or not value.text or "$" in value.text
+    if assignment.origin == "prose" or is_open or entry.pattern is None:
         return
     if not re.fullmatch(entry.pattern, value.text):
         message = f"{entry.name} takes {entry.values}, not {value.text[:40]!r}"

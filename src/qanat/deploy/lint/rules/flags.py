@@ -102,7 +102,7 @@ def values(view: LaunchView) -> Iterator[Hit]:
             if kind in ("int", "float", "json") and not named.is_negated:
                 yield Hit("CLI018", named.flag.place, f"{name} needs a value")
             continue
-        if not value.is_known or not value.text or named.keys:
+        if not value.is_known or not value.text or "$" in value.text or named.keys:
             continue
         if kind == "int" and not _is_whole(value.text):
             yield Hit("CLI018", value.place, f"{name} takes a whole number, not {value.text[:40]!r}")

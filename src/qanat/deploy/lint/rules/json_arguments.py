@@ -27,6 +27,8 @@ def syntax(view: LaunchView) -> Iterator[Hit]:
         if named.entry.kind != "json" or named.keys or named.flag.value is None:
             continue
         read = named.flag.json
+        if view.launch.kind == "fragment" and "..." in named.flag.value.text:
+            continue
         if isinstance(read, JsonFault) and named.flag.value.text.lstrip().startswith(("{", "[")):
             yield Hit("CLI019", read.place, f"{named.name} is no JSON: {read.message}")
         elif isinstance(read, JsonFault) and named.flag.value.is_known and named.name in _object_flags(view):
@@ -168,9 +170,13 @@ def _unknown_additional(view: LaunchView, path: tuple[str, ...], place: Place) -
         yield Hit("CLI003", place, f"eplb_config has no key {path[-1]}; {advice}", advice)
         return
     home = _home(view, ADDITIONAL, name)
-    near = nearest(name, _present_keys(view, ADDITIONAL))
+    present = _present_keys(view, ADDITIONAL)
+    near = nearest(name, present)
     advice = "no key is like it"
-    if home is not None and home != near:
+    parents = [key.rpartition(".")[0] for key in present if key.rpartition(".")[2] == name]
+    if len(path) == 1 and parents:
+        advice = f"it belongs under {parents[0]}"
+    elif home is not None and home != near:
         advice = f"it belongs to {home}"
     elif near is not None:
         advice = f"did you mean {near}?"
