@@ -284,6 +284,13 @@ GRAPHS = [
 ]
 
 MODELS = [
+    Example("SPC003", f"{SMALL} -tp 2 {MTP}", f"{SMALL} -tp 2", "v0.17.0rc1"),
+    Example(
+        "HYB015",
+        "vllm serve Qwen/Qwen3.5-27B -tp 4 --enable-prefix-caching",
+        "vllm serve Qwen/Qwen3.5-27B -tp 4 --no-enable-prefix-caching",
+        "v0.19.1rc1",
+    ),
     Example("HYB001", f"{MOE} --block-size 128", f"{DENSE} --block-size 128"),
     Example(
         "HYB002",

@@ -78,11 +78,16 @@ class EnvVar(Lifetime, frozen=True, kw_only=True):
 
 
 class ConfigKey(Lifetime, frozen=True, kw_only=True):
-    """A key inside a JSON argument: `flag` is the argument, `name` the path with dots ("eplb_config.dynamic_eplb")."""
+    """A key inside a JSON argument: `flag` is the argument, `name` the path with dots ("eplb_config.dynamic_eplb").
+
+    `minimum` and `maximum` are the smallest and largest number it takes.
+    """
 
     flag: str
     kind: ValueKind | None = None
     choices: tuple[str, ...] = ()
+    minimum: float | None = None
+    maximum: float | None = None
     replacement: str | None = None
 
 

@@ -133,10 +133,23 @@ def _value(flag: str, entry: ConfigKey, node: JsonNode) -> Iterator[Hit]:
         advice = f"did you mean {near}?" if near else f"one of {choices}"
         rule = "GRA017" if entry.name == "cudagraph_mode" else "CLI022"
         yield Hit(rule, place, f"{entry.name} takes one of {choices}, not {value!r}", advice)
+    elif isinstance(value, int | float) and not isinstance(value, bool) and _is_outside(entry, value):
+        yield Hit("CLI022", place, f"{entry.name} is {value:g}; it takes {_bounds(entry)}")
     elif entry.kind == "bool" and isinstance(value, str):
         right = "false" if value.strip().lower() in ("false", "0", "no", "off") else "true"
         message = f'{entry.name} in {flag} is a string "{value}", not a boolean'
         yield Hit("CLI022", place, message, f"write {right} without quotes")
+
+
+def _is_outside(entry: ConfigKey, value: float) -> bool:
+    return (entry.minimum is not None and value < entry.minimum) or (
+        entry.maximum is not None and value > entry.maximum
+    )
+
+
+def _bounds(entry: ConfigKey) -> str:
+    bounds = (("at least", entry.minimum), ("at most", entry.maximum))
+    return " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
 
 
 @on_flags("ADD001", "ADD002", "ADD003", "ADD004", "ADD005", "CLI003", "CLI022", "MOE012")

@@ -128,9 +128,9 @@ def parser(view: LaunchView) -> Iterator[Hit]:
         yield Hit("MOD003", view.place("--tool-call-parser"), message, f"--tool-call-parser {fitting[0]}")
 
 
-@on_server("SPC001", "SPC002")
+@on_server("SPC001", "SPC002", "SPC003", "HYB015")
 def speculation(view: LaunchView) -> Iterator[Hit]:
-    """Drafters."""
+    """Drafters, and releases that are known to fail with them."""
     size = view.key(SPECULATIVE, "draft_tensor_parallel_size")
     if size is not None and isinstance(size.value, int) and size.value not in (1, view.tp):
         message = f"draft_tensor_parallel_size is {size.value}; it may be 1 or {view.tp}"
@@ -138,3 +138,9 @@ def speculation(view: LaunchView) -> Iterator[Hit]:
     root = view.json(SPECULATIVE)
     if root is not None and view.method in ("eagle", "eagle3", "draft_model") and root.get("model") is None:
         yield Hit("SPC002", root.place, f"{view.method} needs a draft model")
+    if view.model is not None and view.model.is_hybrid and "mtp" in (view.method or ""):
+        yield Hit("SPC003", view.place(SPECULATIVE), "MTP of hybrid models is not reliable in 0.17.0rc1")
+    if view.model is not None and view.model.name == "Qwen3.5-27B" and view.switch("--enable-prefix-caching"):
+        yield Hit(
+            "HYB015", view.place("--enable-prefix-caching"), "prefix caching crashed this model in 0.19.1rc1"
+        )

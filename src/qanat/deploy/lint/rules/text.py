@@ -13,7 +13,7 @@ from qanat.deploy.lint.registry import Hit, on_document
 from qanat.deploy.sources.launch import NoteKind
 from qanat.deploy.sources.values import Place, Source
 
-_CANN = re.compile(r"\bCANN[ :：]*(\d+\.\d+(?:\.\w+)?)(?![\w+])(?!\s*(?:\+|or|及|或))", re.ASCII)
+_CANN = re.compile(r"\bCANN[ :：]*(\d+\.\d+(?:\.\w+)?)(?![\w+]|\.\w)(?!\s*(?:\+|or|及|或))", re.ASCII)
 _DRIVER = re.compile(r"\bHDK[ :：]*(\d+\.\d+(?:\.\d+)?)", re.ASCII)
 _LEVEL_2 = re.compile(r"(?:建议|推荐|[Rr]ecommend\w*)[^。.\n]{0,24}?(?:Level ?2|TASK_QUEUE_ENABLE ?= ?2)")
 _LOWER_SHARE = re.compile(r"(?:降低|减少|减小|[Ll]ower|[Rr]educe|[Dd]ecrease)[^。\n]*gpu-memory-utilization")
