@@ -134,6 +134,7 @@ def test_fences_prompts_and_manifests_of_markdown() -> None:
     [
         "docker 镜像安装", "export the model to a folder", "set the flag", "source code is public", "cat and dog",
         "python 设置", "for example, use two nodes", "bf16: https://example.org/m", "w8a8 = quantised", "vllm 社区",
+        "while two nodes talk to each other", "for details in the guide",
     ],
 )  # fmt: skip
 def test_sentences_are_not_commands(line: str) -> None:
@@ -145,3 +146,28 @@ def test_a_quote_that_is_never_closed_does_not_swallow_the_guide() -> None:
     lines = ["介绍。", 'vllm serve m --x \'{"a": 1', *["正文一行。"] * 300, "vllm serve n", ""]
     document = guide("\n".join(lines))
     assert [one.words[0].text for one in document.launches if one.kind == "serve"][-1] == "n"
+
+
+def test_templates_of_documentation_are_placeholders() -> None:
+    text = "```bash\nexport IMAGE=quay.io/a/b:{{ version }}-a3\ndocker run -it quay.io/a/b:|version| bash\n"
+    text += "docker run -it $IMAGE bash -c 'vllm serve m'\n```\n"
+    document = guide(text, "a.md")
+    images = [container.image for container in document.containers]
+    assert [image.text for image in images if image] == [
+        "quay.io/a/b:|version|",
+        "quay.io/a/b:{{ version }}-a3",
+    ]
+    assert not any(image.is_known for image in images if image)
+    assert document.launches[0].words[0].text == "m"
+
+
+def test_fences_with_flags_alone_or_with_output() -> None:
+    text = "```bash\n--tool-call-parser hermes \\\n--max-num-seqs 16 \\\n```\n\n"
+    text += '```bash\n{"id": "cmpl"}\n|-- a.json\n```\n'
+    document = guide(text, "a.md")
+    assert [one.kind for one in document.launches] == ["fragment", "fragment"]
+    assert [flag.name for one in document.launches for flag in one.flags] == [
+        "--tool-call-parser",
+        "--max-num-seqs",
+    ]
+    assert document.notes == ()

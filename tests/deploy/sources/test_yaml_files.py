@@ -100,6 +100,34 @@ def test_a_settings_file_stands_for_flags() -> None:
     ]  # fmt: skip
 
 
+SERVER_TEXTS = """name: a test
+env_common: &common
+  HCCL_BUFFSIZE: 1024
+deployment:
+  - envs:
+      <<: *common
+      A: b
+    server_cmd: >
+      vllm serve /m
+      --port $SERVER_PORT
+      --kv-transfer-config '{"kv_role": "kv_producer"}'
+  - server_cmd: |
+      vllm serve /n
+      --headless
+"""
+
+
+def test_servers_in_texts_of_any_yaml_with_the_variables_beside_them() -> None:
+    document = read_document("case.yaml", SERVER_TEXTS)
+    first, second = document.launches
+    assert (first.role, second.role, document.kind) == ("prefill", "worker", "yaml")
+    assert {name: one.value.text for name, one in first.env.items()} == {"HCCL_BUFFSIZE": "1024", "A": "b"}
+    assert [(flag.name, flag.place.line) for flag in second.flags] == [("--headless", 14)]
+    role = first.json("--kv-transfer-config")
+    assert role is not None and role.members["kv_role"].place.line == 11
+    assert document.notes == ()
+
+
 def test_wrong_and_foreign_yaml_is_told_or_left() -> None:
     wrong = read_document("a.yaml", "services: {a: [\n")
     assert [note.kind for note in wrong.notes] == ["unreadable"] and wrong.launches == ()

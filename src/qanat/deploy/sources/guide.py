@@ -9,7 +9,7 @@ from qanat.deploy.sources.launch import Assignment, Mention, Note, NoteKind
 from qanat.deploy.sources.programs import fragment
 from qanat.deploy.sources.reader import Reader, Scope
 from qanat.deploy.sources.shell import Variables
-from qanat.deploy.sources.shell_lines import OTHER_SCRIPT, PROMPT, START, LineState, mend
+from qanat.deploy.sources.shell_lines import LOST_FLAG, OTHER_SCRIPT, PROMPT, START, LineState, mend
 from qanat.deploy.sources.values import Span, Value, value_at
 
 FENCE = re.compile(r"\s*(?:[-*+>]\s+)?(`{3,}|~{3,})\s*([\w+-]*)[^`]*$")
@@ -71,8 +71,12 @@ class Guide:
             return end + 1
         if language in YAML_NAMES or (not language and any(YAML_START.match(line.strip()) for line in lines)):
             self.on_yaml(self._code(at + 1, end, "\n".join(lines)))
-        elif language in SHELL_NAMES or (not language and any(self._is_start(line) for line in lines)):
+        elif language in ("", *SHELL_NAMES) and any(self._is_start(line) for line in lines):
             self._script(at + 1, end, self._mended(at + 1, end, cuts_prose=False))
+        elif language in SHELL_NAMES:  # flags to be added to a command, or what a command said
+            for number, line in enumerate(lines, at + 1):
+                if LOST_FLAG.match(line):
+                    self._text(number)
         return end + 1
 
     @staticmethod

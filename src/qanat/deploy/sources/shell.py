@@ -47,7 +47,7 @@ class Variables:
             self.exported.add(name)
         elif origin == "shell" and name in self.exported:
             origin = "export"
-        assignment = Assignment(name, value, place, origin, self.block)
+        assignment = Assignment(name, show_placeholders(value), place, origin, self.block)
         self.values[name] = values
         self.assignments[name] = assignment
         return assignment
@@ -249,7 +249,8 @@ class Shell:
                 for value in self.words.fields(child)
             ]
             return [*before, *items] if is_added else items
-        value = self._read_assignment(node, "shell").value
+        is_empty = last.type in ("=", "+=", "variable_name")
+        value = self.code.part(node.end_byte, node.end_byte) if is_empty else self.words.scalar(last)
         if is_added and before and len(before[0].text) + len(value.text) < MAX_CHARS:
             return [join([before[0], value], value.place, self.source)]
         return [value]

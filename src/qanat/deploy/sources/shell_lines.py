@@ -28,7 +28,8 @@ START = re.compile(
     | cat\s+(?:[-/<>.~$]|\w+\.\w+)
     | (?:ifconfig|npu-smi|hccn_tool|lspci|ulimit|modprobe|systemctl|mount|chmod|ln|cp|mv|rm)\s+[-\w/]
     | (?:modelscope|huggingface-cli|hf|wget|tar|unzip)\s+[-\w] | set\s+[-+]\w | \./\S+
-    | for\s+\w+\s+in\b | for\s*\(\( | if\s+\[ | while\s | until\s | case\s.*\sin\s*$ | function\s+\w+
+    | for\s+\w+\s+in\b.*[;$`*{\d] | for\s*\(\( | if\s+\[
+    | (?:while|until)\s+(?:\[|:|!|true|read|\(\(|\S+\s+-) | case\s.*\sin\s*$ | function\s+\w+
     | [A-Za-z_]\w*\s*\(\)\s*\{ | [A-Za-z_]\w*\+?=(?![=\s]) | \#!\s*/
     )""",
     re.VERBOSE | re.ASCII,
@@ -167,6 +168,11 @@ def mend(lines: list[str], offset: int, note: OnNote, cuts_prose: bool) -> str:
         mended.append(line)
         breaks.append("\n")
         at += len(line) + 1
+    for index in range(len(mended) - 1, -1, -1):
+        if mended[index].strip():
+            if mended[index].endswith("\\"):  # nothing follows that it could join
+                mended[index] = mended[index][:-1] + " "
+            break
     return "".join(line + end for line, end in zip(mended, breaks, strict=True))[:-1] if mended else ""
 
 

@@ -17,10 +17,13 @@ Node = tree_sitter.Node
 ARRAY = re.compile(r"\$\{([A-Za-z_]\w*)\[[@*]\]\}")
 PLAIN = re.compile(r"\$([A-Za-z_]\w*)|\$\{([A-Za-z_]\w*)\}")
 WITH_DEFAULT = re.compile(r"\$\{([A-Za-z_]\w*|\d)(:?[-=+?])")
-PLACEHOLDER = re.compile(r"<[A-Za-z_\u4e00-\u9fff](?:[^<>|&;\n\"'$()]*[^<>|&;\n\"'$()\s])?>")
+PLACEHOLDER = re.compile(
+    r"<[A-Za-z_\u4e00-\u9fff](?:[^<>|&;\n\"'$()]*[^<>|&;\n\"'$()\s])?>"
+    r"|\{\{[^{}\n]*\}\}|(?<=[:=])\|\w+\|"
+)
 """A value that a guide leaves to its reader; the shell would take it for two redirections."""
-HIDDEN = str.maketrans("<>", "\ue000\ue001")
-SHOWN = str.maketrans("\ue000\ue001", "<>")
+HIDDEN = str.maketrans("<>{}| ", "\ue000\ue001\ue002\ue003\ue004\ue005")
+SHOWN = str.maketrans("\ue000\ue001\ue002\ue003\ue004\ue005", "<>{}| ")
 MAX_FIELDS = 2000
 """Of one word that a variable makes many of; more are dropped."""
 MAX_CHARS = 200_000
@@ -47,7 +50,11 @@ def hide_placeholders(code: Value) -> Value:
 
 def show_placeholders(value: Value) -> Value:
     """The value with its angle brackets back."""
-    return replace(value, text=value.text.translate(SHOWN)) if "\ue000" in value.text else value
+    return (
+        replace(value, text=value.text.translate(SHOWN))
+        if re.search("[\ue000-\ue005]", value.text)
+        else value
+    )
 
 
 class Words:

@@ -7,7 +7,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-PLACEHOLDER = re.compile(r"<[^<>\s][^<>]*>|\b[xX]{3,}\b|\b\d+\.xx\.xx\.\d+\b|\byour[_-]\w+", re.ASCII)
+PLACEHOLDER = re.compile(
+    r"<[^<>\s][^<>]*>|\{\{[^{}]*\}\}|\|\w+\||\b[xX]{3,}\b|\b\d+\.xx\.xx\.\d+\b|\byour[_-]\w+", re.ASCII
+)
 """What guides write where the reader is to put a value of his own."""
 
 

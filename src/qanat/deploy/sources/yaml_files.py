@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import yaml
 
 from qanat.deploy.sources.launch import FLAG, Assignment, Container, DocumentKind, Note
+from qanat.deploy.sources.programs import unwrap
 from qanat.deploy.sources.reader import Reader, Scope
 from qanat.deploy.sources.shell import Variables
 from qanat.deploy.sources.shell_words import Words, parse
@@ -21,6 +22,8 @@ SETTINGS_FLAGS = frozenset(
     "kv-transfer-config enable-expert-parallel trust-remote-code host port".split()
 )
 """Of these keys, two say that a mapping is a settings file of vllm."""
+ENVIRONMENT_KEY = re.compile(r"envs?|env_\w+|environment")
+COMMAND = re.compile(r"\bvllm\s+serve\b|vllm\.entrypoints\.openai\.api_server")
 VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)|\$\(([A-Za-z_]\w*)\)")
 
 Node = yaml.nodes.Node
@@ -84,13 +87,34 @@ class YamlReader:
             )
             return None
         kind = kind_of(nodes)
+        is_started = False
         for node in nodes:
             if kind == "yaml":
                 self._settings(node)
             elif kind is not None:
                 for item in _containers(node, 0):
                     self._container(item)
-        return kind
+            elif self._commands(node, (), 0):
+                is_started = True
+        return kind or ("yaml" if is_started else None)
+
+    def _commands(self, node: Node, outer: tuple[Node, ...], depth: int) -> bool:
+        """Servers started by texts anywhere in a file, with the variables beside them; whether there were any."""
+        if depth > MAX_DEPTH:
+            return False
+        if isinstance(node, yaml.SequenceNode):
+            return any([self._commands(item, outer, depth + 1) for item in node.value])
+        if isinstance(node, yaml.MappingNode):
+            own = tuple(value for name, value in _members(node).items() if ENVIRONMENT_KEY.fullmatch(name))
+            return any([self._commands(value, (*outer, *own), depth + 1) for _, value in node.value])
+        if not isinstance(node, yaml.ScalarNode) or not COMMAND.search(node.value):
+            return False
+        block = self.reader.new_block()
+        env = {one.name: one for part in outer for one in self._environment(part, block)}
+        self.reader.assignments += env.values()
+        place = self._value(node).place
+        self.reader.start(unwrap(self._words(node, block)), place, env, block, Scope())
+        return True
 
     def _container(self, node: yaml.MappingNode) -> None:
         members = _members(node)
@@ -124,7 +148,9 @@ class YamlReader:
     def _environment(self, node: Node | None, block: int) -> Iterator[Assignment]:
         if isinstance(node, yaml.MappingNode):
             for key, value in node.value:
-                if isinstance(key, yaml.ScalarNode) and isinstance(value, yaml.ScalarNode):
+                if key.tag.endswith(":merge"):
+                    yield from self._environment(value, block)
+                elif isinstance(key, yaml.ScalarNode) and isinstance(value, yaml.ScalarNode):
                     place = self.code.place_of(key.start_mark.index, value.end_mark.index)
                     yield Assignment(key.value, self._value(value), place, "container", block)
         elif isinstance(node, yaml.SequenceNode):
