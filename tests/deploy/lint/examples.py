@@ -30,6 +30,7 @@ SMALL = "vllm serve Eco-Tech/Qwen3.5-35B-A3B-w8a8-mtp --enable-expert-parallel -
 FULL = '"cudagraph_mode": "FULL_DECODE_ONLY"'
 MTP = '--speculative-config \'{"method": "qwen3_5_mtp", "num_speculative_tokens": 3}\''
 RECOMPUTE = ', "kv_load_failure_policy": "recompute"'
+LOCAL_RESOURCES = ', "kv_connector_extra_config": {"ascend_local_comm_res_path": "/etc/hixlep"}'
 IDENTITY = ', "engine_id": "1"'
 MIXED_IMAGE = "docker run {flags} quay.io/ascend/vllm-ascend:{tag} bash"
 
@@ -75,6 +76,11 @@ def proxy(script: str = "load_balance_proxy_server_example.py", more: str = "") 
         f"--decoder-hosts 10.0.0.2 --decoder-ports 8200 {more}\n"
     )
 
+
+RESOURCES = (
+    "docker run -v {mount} quay.io/ascend/vllm-ascend:v0.23.0-950dt bash\n# on Ascend 950DT\n"
+    + f"{SMALL} -tp 8 {transfer('kv_consumer', extra=LOCAL_RESOURCES)}".replace("{", "{{").replace("}", "}}")
+)
 
 COMMAND_LINE = [
     Example("CLI001", f"{DENSE} –max-model-len 8192", f"{DENSE} --max-model-len 8192"),
@@ -534,6 +540,14 @@ SERVICE = [
         "PD009",
         f'{SMALL} -tp 8 {transfer("kv_producer")} @A<"enable_balance_scheduling": true>@',
         f'{SMALL} -tp 8 @A<"enable_balance_scheduling": true>@',
+    ),
+    Example(
+        "PD010",
+        f"vllm serve a/Qwen3-32B-w8a8c8 -tp 8 {transfer('kv_consumer')}",
+        f"vllm serve a/Qwen3-32B-w8a8c8 -tp 8 {transfer('kv_consumer', 'MooncakeLayerwiseConnector')}",
+    ),
+    Example(
+        "PD013", RESOURCES.format(mount="/data:/data"), RESOURCES.format(mount="/etc/hixlep/:/etc/hixlep/")
     ),
     Example(
         "PD011",

@@ -83,9 +83,9 @@ class Table(Generic[EntryT]):
         return self.timeline.presence(counted, entry.since, entry.until)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Knowledge:
-    """All that is known. Tables are by file; the rest is merged from them, by name."""
+    """All that is known, the same object for everybody. Tables are by file; the rest is merged from them, by name."""
 
     tables: Mapping[str, Table[Any]]
     rules: Mapping[str, Rule]

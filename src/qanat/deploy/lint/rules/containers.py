@@ -9,7 +9,7 @@ from qanat.deploy.knowledge.model import Chip
 from qanat.deploy.knowledge.versions import parse_image
 from qanat.deploy.lint.files import DocumentView
 from qanat.deploy.lint.registry import Hit, on_document
-from qanat.deploy.lint.view import LaunchView
+from qanat.deploy.lint.view import TRANSFER, LaunchView
 from qanat.deploy.sources.launch import Container
 from qanat.deploy.sources.values import PLACEHOLDER, Place, Value
 
@@ -17,12 +17,17 @@ _TAG = re.compile(r"[\w][\w.-]{0,127}", re.ASCII)
 _DEVICE = re.compile(r"/dev/davinci(\d+)\b")
 HOST_LIBRARIES = ("/usr/lib64", "/usr/lib", "/lib64", "/lib")
 HCCN = "/etc/hccn.conf"
+UB_DEVICE = "/dev/ummu"
+"""A device that only one family of chips has."""
 
 
 def _chip_of(view: DocumentView, container: Container) -> Chip | None:
-    """The chip a container's image is built for; None if the image is no vllm-ascend one."""
+    """The chip a container is for, by its devices or image; None if the image is no vllm-ascend one."""
     if container.image is None or "vllm-ascend" not in container.image.text:
         return None
+    for chip in view.knowledge.chips:
+        if UB_DEVICE in chip.devices and any(one.text.startswith(UB_DEVICE) for one in container.devices):
+            return chip
     tag = parse_image(container.image.text)
     if tag is None:
         return None
@@ -72,7 +77,7 @@ def _mounts(container: Container) -> Iterator[Hit]:
             yield Hit("HOST016", mount.place, f"the host's {parts[0]} hides the one of the image")
 
 
-@on_document("TOP007", "HOST015", "PD012")
+@on_document("TOP007", "HOST015", "PD012", "PD013")
 def with_servers(view: DocumentView) -> Iterator[Hit]:
     """Containers against the servers that run in them."""
     for server in view.servers():
@@ -83,6 +88,7 @@ def with_servers(view: DocumentView) -> Iterator[Hit]:
                 yield from _devices(server, container)
         yield from _chip(view, server, fitting)
         yield from _addresses(view, server, fitting)
+        yield from _resources(server, fitting)
 
 
 def _candidates(view: DocumentView, server: LaunchView) -> list[Container]:
@@ -125,10 +131,27 @@ def _addresses(view: DocumentView, server: LaunchView, fitting: list[Container])
     for container in fitting:
         chip = _chip_of(view, container)
         needs = chip is not None and HCCN in chip.mounts and server.chip in (None, chip)
-        targets = [
-            mount.text.split(":")[-1 if mount.text.count(":") == 0 else 1] for mount in container.mounts
-        ]
-        covered = any(HCCN == target.rstrip("/") or target.rstrip("/") == "/etc" for target in targets)
+        covered = _is_mounted(container, HCCN)
         if needs and not covered and container.image is not None:
             message = f"{HCCN} is not mounted; the server in line {server.launch.place.line} needs it"
             yield Hit("PD012", _written(container.image), message)
+
+
+def _resources(server: LaunchView, fitting: list[Container]) -> Iterator[Hit]:
+    node = server.key(TRANSFER, "kv_connector_extra_config", "ascend_local_comm_res_path")
+    if node is None or not isinstance(node.value, str) or not node.value.startswith("/"):
+        return
+    for container in fitting:
+        if container.mounts and not _is_mounted(container, node.value):
+            message = f"{node.value} is not mounted in the container in line {container.place.line}"
+            yield Hit("PD013", node.place, message)
+
+
+def _is_mounted(container: Container, path: str) -> bool:
+    """Whether a container has a path, or a folder above it, from the host."""
+    for mount in container.mounts:
+        parts = mount.text.split(":")
+        target = (parts[1] if len(parts) > 1 else parts[0]).rstrip("/")
+        if path.rstrip("/") == target or path.startswith(target + "/"):
+            return True
+    return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from difflib import SequenceMatcher
@@ -34,11 +35,10 @@ def _seen(view: DocumentView) -> Iterator[tuple[Assignment, Version]]:
 @on_document("ENV003", "ENV004", "ENV023", "ENV024", "ENV032")
 def known(view: DocumentView) -> Iterator[Hit]:
     """Whether anything reads a variable, and takes its value."""
-    names = {name for table in view.knowledge.variables() for name in table.entries}
     for assignment, version in _seen(view):
         entries = _entries(view.knowledge, assignment.name, version)
         if not entries:
-            yield from _unknown(view, assignment, names)
+            yield from _unknown(view, assignment, version)
             continue
         present = [entry for entry, presence in entries if presence in (Presence.PRESENT, Presence.UNSURE)]
         if present:
@@ -65,16 +65,28 @@ def _entries(knowledge: Knowledge, name: str, version: Version) -> list[tuple[En
     ]
 
 
-def _unknown(view: DocumentView, assignment: Assignment, names: set[str]) -> Iterator[Hit]:
+def _unknown(view: DocumentView, assignment: Assignment, version: Version) -> Iterator[Hit]:
     name = assignment.name
     if name.startswith(OTHER_PROGRAMS) or re.search(rf"\$\{{?{re.escape(name)}\b", view.document.text):
         return
-    near = nearest(name, names)
+    near = nearest(name, _present(view.knowledge, version))
     likeness = SequenceMatcher(None, name, near).ratio() if near else 0.0
     if not name.startswith(COMPLETE_PREFIXES) and (likeness < MIN_LIKENESS or len(name) < 10):
         return
     advice = f"did you mean {near}?" if near else "no variable is like it"
     yield Hit("ENV023", assignment.place, f"nothing reads {name}; {advice}", advice)
+
+
+@functools.lru_cache(maxsize=32)
+def _present(knowledge: Knowledge, version: Version) -> tuple[str, ...]:
+    """The variables that something reads in a version."""
+    absent = (Presence.GONE, Presence.NOT_YET)
+    return tuple(
+        name
+        for table in knowledge.variables()
+        for name in table.entries
+        if table.presence(name, version) not in absent
+    )
 
 
 def _value(assignment: Assignment, entry: EnvVar) -> Iterator[Hit]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from qanat.deploy.lint.files import DocumentView
@@ -15,7 +16,7 @@ OWN_ROLE = {"kv_producer": "prefill", "kv_consumer": "decode"}
 LAYERWISE_PROXY = "layerwise"
 
 
-@on_server("PD003", "PD020", "PD004", "PD015")
+@on_server("PD003", "PD020", "PD004", "PD010", "PD015")
 def connector(view: LaunchView) -> Iterator[Hit]:
     """Connector, port and identity."""
     node = view.key(TRANSFER, "kv_connector")
@@ -24,6 +25,10 @@ def connector(view: LaunchView) -> Iterator[Hit]:
     if view.connector is not None and view.connector.is_upstream:
         message = f"{node.value} is the name of upstream's connector for GPUs"
         yield from (Hit(rule, node.place, message) for rule in ("PD003", "PD020"))
+    is_compressed = re.search(r"w\d+a\d+c8", (view.model_name or "").lower()) is not None
+    if is_compressed and view.model is not None and view.connector is not None:
+        if view.connector.direction == "pull":
+            yield Hit("PD010", node.place, f"{node.value} cannot carry a cache of 8 bits")
     port = view.key(TRANSFER, "kv_port")
     number = as_integer(port) if port else None
     if port is not None and number is not None and view.variable("ASCEND_BASE_PORT") is None:
