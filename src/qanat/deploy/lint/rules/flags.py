@@ -47,9 +47,8 @@ def known(view: LaunchView) -> Iterator[Hit]:
         presence = view.names.presence(named.entry)
         name = named.name.split()[-1]
         if presence is Presence.GONE:
-            then = f"; instead: {named.entry.replacement}" if named.entry.replacement else ""
             yield Hit(
-                "CLI009", named.flag.place, f"{name} is gone since after vLLM {named.entry.until}{then}"
+                "CLI009", named.flag.place, f"{name} was last in vLLM {named.entry.until}", _heir(named)
             )
         elif presence is Presence.NOT_YET:
             yield Hit("CLI011", named.flag.place, f"{name} exists from vLLM {named.entry.since} on")
@@ -66,6 +65,14 @@ def known(view: LaunchView) -> Iterator[Hit]:
     for flag in view.unresolved:
         if flag.name not in _OTHER_PROGRAMS and not _has_wrong_dash(view, flag):
             yield _unknown(view, flag)
+
+
+def _heir(named: Named) -> str:
+    """What to do about a flag that is gone."""
+    replacement = named.entry.replacement
+    if replacement is None or replacement.startswith("nothing"):
+        return "remove it"
+    return f"remove it; instead: {replacement}"
 
 
 def _unknown(view: LaunchView, flag: Flag) -> Hit:

@@ -73,7 +73,7 @@ def config_keys(view: LaunchView) -> Iterator[Hit]:
             if entry is None:
                 yield from _unknown_key(view, flag, name, place) if is_strict else ()
             elif presence is Presence.GONE:
-                yield Hit("CLI023", place, f"{name} in {flag} is gone since after vLLM {entry.until}")
+                yield Hit("CLI023", place, f"{name} in {flag} was last in vLLM {entry.until}")
             elif presence is Presence.NOT_YET and is_strict:
                 message = f"{name} in {flag} exists from vLLM {entry.since} on"
                 yield from (Hit(rule, place, message) for rule in ("CLI003", "CLI004"))
@@ -207,9 +207,10 @@ def _absent_additional(
             return
         yield from (Hit(rule, place, message) for rule in ("ADD003", "ADD002"))
         return
-    then = f"; instead: {entry.replacement}" if entry.replacement else ""
-    message = f"{entry.name} was last read by vllm-ascend {entry.until}{then}"
-    yield from (Hit(rule, place, message) for rule in ("ADD003", "ADD004"))
+    has_heir = entry.replacement is not None and entry.replacement != "nothing"
+    fix = f"remove it; instead: {entry.replacement}" if has_heir else "remove it"
+    message = f"{entry.name} was last read by vllm-ascend {entry.until}"
+    yield from (Hit(rule, place, message, fix) for rule in ("ADD003", "ADD004"))
 
 
 @on_document("ADD006")
