@@ -24,6 +24,17 @@ class Example:
         return expand(self.good or "")
 
 
+MANIFEST = """apiVersion: v1
+kind: Pod
+spec:
+  containers:
+  - image: quay.io/ascend/vllm-ascend:v0.23.0
+    command: [vllm, serve, Qwen/Qwen3-32B, -tp, "8"]
+---
+apiVersion: v1
+kind: Service
+metadata: {{name: {name}}}
+"""
 DENSE = "vllm serve Qwen/Qwen3-32B -tp 8"
 MOE = "vllm serve Eco-Tech/Qwen3.5-397B-A17B-w8a8-mtp -tp 16 --enable-expert-parallel --no-enable-prefix-caching"
 SMALL = "vllm serve Eco-Tech/Qwen3.5-35B-A3B-w8a8-mtp --enable-expert-parallel --no-enable-prefix-caching"
@@ -638,6 +649,7 @@ HOSTS = [
         f"# On one Atlas 800 A3\ndocker run quay.io/ascend/vllm-ascend:v0.23.0-a3 bash\n{MOE}",
     ),
     Example("HOST016", MIXED_IMAGE.format(flags="-v /usr/lib64:/usr/lib64", tag="v0.23.0")),
+    Example("HOST017", MANIFEST.format(name="vllm"), MANIFEST.format(name="qwen")),
     Example(
         "TXT001",
         f"| TP | max-num-batched-tokens | prefix caching | DP |\n|---|---|---|---|\n"

@@ -19,7 +19,7 @@ def found(text: str, image: str) -> set[str]:
         "guide.md"
         if "```" in text or text.startswith("部署")
         else "compose.yaml"
-        if text.startswith("services:")
+        if text.startswith(("services:", "apiVersion:"))
         else "start.sh"
     )
     return {finding.rule_id for finding in lint([read_document(name, text)], image or None)}

@@ -89,6 +89,15 @@ def test_containers_of_kubernetes_wherever_they_stand() -> None:
     assert (leader.role, worker.role) == ("single", "worker")
 
 
+def test_names_of_services_and_what_a_pod_sets_for_its_containers() -> None:
+    text = "apiVersion: v1\nkind: Pod\nspec:\n  enableServiceLinks: false\n  containers:\n"
+    text += "  - image: a/vllm-ascend:v0.18.0\n    command: [vllm, serve, m]\n---\napiVersion: v1\nkind: Service\nmetadata:\n  name: vllm\n"
+    document = read_document("a.yaml", text)
+    assert [(one.text, one.place.line) for one in document.services] == [("vllm", 12)]
+    (container,) = document.containers
+    assert container.settings["enableServiceLinks"].text == "false"
+
+
 def test_a_settings_file_stands_for_flags() -> None:
     text = "model: /m\nmax_model_len: 4096\nenable-prefix-caching: false\ntrust-remote-code: true\n"
     text += "served-model-name: [a, b]\nadditional-config:\n  deep: {x: [1, y]}\n"

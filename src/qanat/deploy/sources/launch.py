@@ -100,7 +100,8 @@ class Container:
         devices: as given.
         flags: of docker run; empty for Compose and Kubernetes.
         is_privileged: all devices are open to it.
-        settings: what else is set: network, shm_size, entrypoint, pid, ipc, by docker's names without dashes.
+        settings: what else is set: network, shm_size, entrypoint, pid, ipc, by docker's names without dashes; of
+            Kubernetes also enableServiceLinks, which stands beside the containers.
         place: of the command, or of the entry in the file.
         block: number of the piece of script.
     """
@@ -218,6 +219,7 @@ class Document:
         mentions: names in the text outside commands.
         prose: places of the lines that are text, not commands; none in scripts.
         notes: what could not be read, and damage that copying does.
+        services: names of Kubernetes services.
     """
 
     path: str
@@ -230,6 +232,7 @@ class Document:
     mentions: tuple[Mention, ...] = ()
     prose: tuple[Place, ...] = ()
     notes: tuple[Note, ...] = ()
+    services: tuple[Value, ...] = ()
 
 
 def read_flags(argv: tuple[Value, ...]) -> tuple[tuple[Value, ...], tuple[Flag, ...]]:

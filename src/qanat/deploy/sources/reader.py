@@ -68,6 +68,7 @@ class Reader:
     mentions: list[Mention] = field(default_factory=list)
     prose: list[Place] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
+    services: list[Value] = field(default_factory=list)
     num_blocks: int = 0
 
     def document(self, kind: DocumentKind) -> Document:
@@ -83,6 +84,7 @@ class Reader:
             mentions=tuple(sorted(self.mentions, key=lambda one: one.place.start)),
             prose=tuple(sorted(self.prose)),
             notes=tuple(sorted(self.notes, key=lambda one: one.place.start)),
+            services=tuple(self.services),
         )
 
     def new_block(self) -> int:

@@ -24,6 +24,7 @@ SETTINGS_FLAGS = frozenset(
 """Of these keys, two say that a mapping is a settings file of vllm."""
 ENVIRONMENT_KEY = re.compile(r"envs?|env_\w+|environment")
 COMMAND = re.compile(r"\bvllm\s+serve\b|vllm\.entrypoints\.openai\.api_server")
+POD_SETTINGS = ("enableServiceLinks",)
 VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)|\$\(([A-Za-z_]\w*)\)")
 
 Node = yaml.nodes.Node
@@ -92,8 +93,9 @@ class YamlReader:
             if kind == "yaml":
                 self._settings(node)
             elif kind is not None:
-                for item in _containers(node, 0):
-                    self._container(item)
+                self._service(node)
+                for item, outside in _containers(node, {}, 0):
+                    self._container(item, outside)
             elif self._commands(node, (), 0):
                 is_started = True
         return kind or ("yaml" if is_started else None)
@@ -116,8 +118,18 @@ class YamlReader:
         self.reader.start(unwrap(self._words(node, block)), place, env, block, Scope())
         return True
 
-    def _container(self, node: yaml.MappingNode) -> None:
+    def _service(self, node: Node) -> None:
         members = _members(node)
+        kind, name = members.get("kind"), _members(members.get("metadata")).get("name")
+        if (
+            isinstance(kind, yaml.ScalarNode)
+            and kind.value == "Service"
+            and isinstance(name, yaml.ScalarNode)
+        ):
+            self.reader.services.append(self._value(name))
+
+    def _container(self, node: yaml.MappingNode, outside: dict[str, Node]) -> None:
+        members = {**outside, **_members(node)}
         block = self.reader.new_block()
         env = tuple(self._environment(members.get("environment") or members.get("env"), block))
         image = members.get("image")
@@ -295,16 +307,20 @@ def _members(node: Node | None) -> dict[str, Node]:
     return {key.value: value for key, value in node.value if isinstance(key, yaml.ScalarNode)}
 
 
-def _containers(node: Node, depth: int) -> Iterator[yaml.MappingNode]:
-    """Every mapping that names an image, in order."""
+def _containers(
+    node: Node, outside: dict[str, Node], depth: int
+) -> Iterator[tuple[yaml.MappingNode, dict[str, Node]]]:
+    """Every mapping that names an image, in order, with what is set for all containers of its pod."""
     if depth > MAX_DEPTH:
         return
     if isinstance(node, yaml.MappingNode):
-        if isinstance(_members(node).get("image"), yaml.ScalarNode):
-            yield node
+        members = _members(node)
+        if isinstance(members.get("image"), yaml.ScalarNode):
+            yield node, outside
             return
+        outside = {**outside, **{name: members[name] for name in POD_SETTINGS if name in members}}
         for _, value in node.value:
-            yield from _containers(value, depth + 1)
+            yield from _containers(value, outside, depth + 1)
     elif isinstance(node, yaml.SequenceNode):
         for value in node.value:
-            yield from _containers(value, depth + 1)
+            yield from _containers(value, outside, depth + 1)
