@@ -91,7 +91,8 @@ def test_containers_of_kubernetes_wherever_they_stand() -> None:
 
 def test_names_of_services_and_what_a_pod_sets_for_its_containers() -> None:
     text = "apiVersion: v1\nkind: Pod\nspec:\n  enableServiceLinks: false\n  containers:\n"
-    text += "  - image: a/vllm-ascend:v0.18.0\n    command: [vllm, serve, m]\n---\napiVersion: v1\nkind: Service\nmetadata:\n  name: vllm\n"
+    text += "  - image: a/vllm-ascend:v0.18.0\n    command: [vllm, serve, m]\n---\n"
+    text += "apiVersion: v1\nkind: Service\nmetadata:\n  name: vllm\n"
     document = read_document("a.yaml", text)
     assert [(one.text, one.place.line) for one in document.services] == [("vllm", 12)]
     (container,) = document.containers
