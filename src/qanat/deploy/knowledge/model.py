@@ -74,7 +74,6 @@ class EnvVar(Lifetime, frozen=True, kw_only=True):
     values: str | None = None
     pattern: str | None = None
     replacement: str | None = None
-    meaning: str | None = None
 
 
 class ConfigKey(Lifetime, frozen=True, kw_only=True):
@@ -149,7 +148,6 @@ class ModelFacts(Entry, frozen=True, kw_only=True):
     num_linear_key_heads: int = 0
     num_linear_value_heads: int = 0
     linear_head_dim: int = 0
-    conv_kernel: int = 4
     num_experts: int = 0
     num_experts_per_token: int = 0
     has_shared_expert: bool = False

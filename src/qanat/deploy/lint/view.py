@@ -162,11 +162,6 @@ class LaunchView:
                     return model
         return None
 
-    @property
-    def is_quantized(self) -> bool:
-        """Whether the model's name says that its weights are quantized."""
-        return re.search(r"w\d+a\d+|mxfp\d|int8|awq|gptq|fp8", (self.model_name or "").lower()) is not None
-
     @cached_property
     def chip(self) -> Chip | None:
         """The accelerator it is meant for: by its container, devices or the text before it; None if unclear."""
@@ -316,11 +311,6 @@ class LaunchView:
         return Setting(level > 0, assignment.place, level) if assignment and level is not None else None
 
     @property
-    def has_fused_mc2(self) -> bool:
-        """Whether fused MC2 is on."""
-        return self.fused_mc2 is not None and self.fused_mc2.is_on
-
-    @property
     def kv_role(self) -> str | None:
         """Role in disaggregated serving; None outside of it."""
         node = self.key(TRANSFER, "kv_role")
@@ -332,14 +322,6 @@ class LaunchView:
         node = self.key(TRANSFER, "kv_connector")
         name = node.value if node is not None and isinstance(node.value, str) else ""
         return self.knowledge.connectors.entries.get(name)
-
-    @property
-    def has_prefix_caching(self) -> bool | None:
-        """Whether prefix caching is on: as stated, else off for hybrid models; None if unclear."""
-        stated = self.switch("--enable-prefix-caching")
-        if stated is None and self.model is not None:
-            return not self.model.is_hybrid
-        return stated
 
     @property
     def max_num_batched_tokens(self) -> int | None:

@@ -17,7 +17,6 @@ from qanat.deploy.sources.values import Place
 CHECKED_PARENTS = {COMPILATION: ("pass_config",)}
 STRICT_SINCE = must_parse("0.17.0")
 """From this vLLM every JSON argument refuses unknown keys; --compilation-config does so from 0.13."""
-FREE_KEYS = frozenset(("kv_connector_extra_config", "ec_connector_extra_config"))
 
 
 @on_flags("CLI019")
