@@ -300,7 +300,24 @@ GRAPHS = [
     Example("GRA017", f'{DENSE} @C<"cudagraph_mode": "FULL_DECODE">@', f"{DENSE} @C<{FULL}>@"),
 ]
 
+
+def overrides(keys: str) -> str:
+    return f"--hf-overrides '{{{keys}}}'"
+
+
+YARN = '"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 262144'
+
 MODELS = [
+    Example(
+        "MOD004",
+        f"{MOE} --max-model-len 524288 " + overrides(f'"rope_parameters": {{{YARN}}}'),
+        f"{MOE} --max-model-len 524288 " + overrides(f'"text_config": {{"rope_parameters": {{{YARN}}}}}'),
+    ),
+    Example(
+        "MOD005",
+        f"{DENSE} " + overrides('"rope_parameters": {"type": "yarn", "factor": 4.0}'),
+        f"{DENSE} " + overrides('"rope_parameters": {"rope_type": "yarn", "factor": 4.0}'),
+    ),
     Example("SPC003", f"{SMALL} -tp 2 {MTP}", f"{SMALL} -tp 2", "v0.17.0rc1"),
     Example(
         "HYB015",

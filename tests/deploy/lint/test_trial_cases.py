@@ -165,3 +165,41 @@ def test_ops_018_nodes_that_do_not_agree_on_their_interfaces() -> None:
         "HCCL_SOCKET_IFNAME"
     }
     assert found("HCCL_CONNECT_TIMEOUT=600", "HCCL_CONNECT_TIMEOUT=1800") == {"HCCL_CONNECT_TIMEOUT"}
+
+
+ROPE = '{"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 40960}'
+
+
+@pytest.mark.parametrize(
+    ("overrides", "rule", "advice"),
+    [
+        (ROPE.replace("rope_type", "type"), "MOD005", "rope_type"),
+        (ROPE.replace("factor", "factr"), "MOD005", "factor"),
+        (ROPE.replace("original_max", "orginal_max"), "MOD005", "original_max_position_embeddings"),
+    ],
+)
+@pytest.mark.parametrize("name", ["rope_parameters", "rope_scaling"])
+def test_ops_011_misspelt_rope_settings_are_told_the_right_one(
+    name: str, overrides: str, rule: str, advice: str
+) -> None:
+    found = check(f"{DENSE} --max-model-len 8192 --hf-overrides '{{\"{name}\": {overrides}}}'")
+    (finding,) = [one for one in found if one.rule_id == rule]
+    assert advice in finding.fix.text
+
+
+def test_ops_011_a_misplaced_or_misnamed_override() -> None:
+    assert "MOD004" in grave(f"{HYBRID} --hf-overrides '{{\"rope_parameters\": {ROPE}}}'")
+    assert "MOD004" not in grave(
+        f'{HYBRID} --hf-overrides \'{{"text_config": {{"rope_parameters": {ROPE}}}}}\''
+    )
+    assert "MOD005" in grave(f"{DENSE} --hf-overrides '{{\"rope_params\": {ROPE}}}'")
+    assert "CLI009" in grave(f"{DENSE} --rope-scaling '{ROPE}'")
+
+
+@pytest.mark.parametrize(
+    ("window", "is_refused"), [(40960, False), (131072, False), (163840, False), (163841, True)]
+)
+def test_ops_011_a_window_beyond_what_the_factor_gives(window: int, is_refused: bool) -> None:
+    text = f"{DENSE} --max-model-len {window} --hf-overrides '{{\"rope_parameters\": {ROPE}}}'"
+    assert ("MOD002" in grave(text)) is is_refused
+    assert ("MOD002" in grave(f"{DENSE} --max-model-len {window}")) is (window > 40960)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from qanat.deploy.knowledge.versions import is_in_range
 from qanat.deploy.lint.capture import DEFAULT_MAX_NUM_BATCHED_TOKENS, hybrid_block_size
 from qanat.deploy.lint.registry import Hit, on_server
+from qanat.deploy.lint.rules.rope import rope_factor
 from qanat.deploy.lint.view import SPECULATIVE, TRANSFER, LaunchView
 
 ROPE_FLAGS = ("--hf-overrides", "--rope-scaling", "--rope-theta")
@@ -103,9 +104,12 @@ def architecture(view: LaunchView) -> Iterator[Hit]:
         yield Hit("HYB009", size, message)
     elif model.num_query_heads % view.tp:
         yield Hit("TOP002", size, f"{view.tp} does not divide the {model.num_query_heads} query heads")
-    window = view.integer("--max-model-len")
-    if window is not None and window > model.max_position and not any(map(view.get, ROPE_FLAGS)):
+    window, factor = view.integer("--max-model-len"), rope_factor(view)
+    is_open = factor is None and any(map(view.get, ROPE_FLAGS))
+    longest = model.max_position * max(1.0, factor or 1.0)
+    if window is not None and window > longest and not is_open:
         message = f"{model.name} has a window of {model.max_position} tokens"
+        message += f", stretched by {factor:g} to {longest:.0f}" if factor else ""
         yield Hit("MOD002", view.place("--max-model-len"), message)
     if model.has_vision and not any(map(view.get, VISION_FLAGS)) and view.kv_role is None:
         yield Hit("HYB010", place, f"{model.name} is served with its vision part")
