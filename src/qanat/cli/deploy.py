@@ -174,9 +174,11 @@ def _read(arguments: Sequence[str]) -> tuple[LintOptions, tuple[str, ...]]:
 
 def _texts(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Name and content of every file, each once."""
+    from qanat.deploy.lint.fixes import decode, read_file
+
     for word in words:
         if word == STANDARD_INPUT:
-            yield "<stdin>", sys.stdin.buffer.read().decode("utf-8", errors="surrogateescape")
+            yield "<stdin>", decode(sys.stdin.buffer.read())
             continue
         path = Path(word)
         files = [path]
@@ -184,7 +186,7 @@ def _texts(words: Sequence[str]) -> Iterator[tuple[str, str]]:
             files = sorted(one for one in path.rglob("*") if one.suffix.lower() in SUFFIXES and one.is_file())
         for file in files:
             try:
-                yield str(file), file.read_bytes().decode("utf-8", errors="surrogateescape")
+                yield str(file), read_file(file)
             except OSError as error:
                 raise ConfigError(f"{file} cannot be read: {error.strerror or error}") from None
 

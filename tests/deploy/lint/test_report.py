@@ -10,7 +10,7 @@ import pytest
 from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.knowledge.model import Consequence, Severity
 from qanat.deploy.lint.finding import Edit, Finding, Fix
-from qanat.deploy.lint.fixes import apply_edits, chosen_fixes, write_file
+from qanat.deploy.lint.fixes import apply_edits, chosen_fixes, read_file, write_file
 from qanat.deploy.lint.report import json_report, sarif_report, text_report
 from qanat.deploy.sources.values import Place, Source
 
@@ -108,6 +108,14 @@ def test_a_file_is_replaced_whole_and_keeps_its_mode_and_bytes(tmp_path: Path) -
     assert path.read_bytes() == b"new\r\n\xff"
     assert stat.S_IMODE(path.stat().st_mode) == 0o750
     assert os.listdir(tmp_path) == ["run.sh"]
+
+
+def test_files_of_windows_keep_their_encoding(tmp_path: Path) -> None:
+    path = tmp_path / "run.sh"
+    path.write_bytes("vllm serve 模型\r\n".encode("utf-16"))
+    assert read_file(path) == "vllm serve 模型\r\n"
+    write_file(path, "vllm serve 新\r\n")
+    assert path.read_bytes() == "vllm serve 新\r\n".encode("utf-16")
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:

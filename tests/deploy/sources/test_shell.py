@@ -217,6 +217,10 @@ def test_what_is_no_shell_is_told_and_the_rest_is_read() -> None:
     assert document.launches[0].env["A"].value.text == "1"
 
 
+def test_zero_bytes_are_told() -> None:
+    assert [note.kind for note in script("vllm serve m\x00").notes] == ["unreadable"]
+
+
 def test_placeholders_of_a_guide_are_values_not_redirections() -> None:
     launch = only_launch("vllm serve m --data-parallel-address <node0_ip> --port 8000")
     address = launch.flag("--data-parallel-address")

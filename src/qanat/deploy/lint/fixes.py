@@ -1,7 +1,8 @@
-"""Safe fixes applied to files: all edits of a fix or none, each file written in one piece."""
+"""Files read and safe fixes applied to them: all edits of a fix or none, each file written in one piece."""
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
 import tempfile
@@ -38,16 +39,37 @@ def apply_edits(text: str, edits: Sequence[Edit]) -> str:
     return text
 
 
+def read_file(path: Path) -> str:
+    """A file's text: UTF-8 (bytes that are none are kept as they are), or UTF-16 if it begins with its mark.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    return decode(path.read_bytes())
+
+
+def decode(data: bytes) -> str:
+    """Bytes as text, as `read_file` does."""
+    return data.decode(_encoding(data), errors="surrogateescape" if _encoding(data) == "utf-8" else "replace")
+
+
+def _encoding(data: bytes) -> str:
+    return "utf-16" if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8"
+
+
 def write_file(path: Path, text: str) -> None:
-    """Replaces a file's content in one step; readers see the old or the new one. Its mode is kept.
+    """Replaces a file's content in one step; readers see the old or the new one. Its mode and encoding are kept.
 
     Raises:
         OSError: it cannot be written; the file is as it was.
     """
     target = path.resolve()
+    with target.open("rb") as before:
+        encoding = _encoding(before.read(2))
     handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+        errors = "surrogateescape" if encoding == "utf-8" else "strict"
+        with os.fdopen(handle, "w", encoding=encoding, errors=errors, newline="") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

@@ -32,6 +32,11 @@ def read_document(path: str, text: str) -> Document:
     source = Source(path, text[:MAX_CHARS] if is_cut else text)
     reader = Reader(source)
     kind = _read(reader)
+    if "\x00" in source.text:
+        at = source.text.index("\x00")
+        reader.notes.append(
+            Note("unreadable", source.place(at, at + 1), "zero bytes: this is no text, or none in UTF-8")
+        )
     if is_cut:
         place = source.place(MAX_CHARS, MAX_CHARS)
         reader.notes.append(Note("unreadable", place, f"only the first {MAX_CHARS} characters were read"))
