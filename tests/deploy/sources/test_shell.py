@@ -205,6 +205,15 @@ def test_flags_in_an_array_over_lines_are_not_lost() -> None:
     assert document.notes == ()
 
 
+def test_options_of_a_case_are_not_lost_flags() -> None:
+    document = script(
+        'case "$1" in', "  --model|-m)", '    MODEL="$2"; shift 2 ;;', "  --port=*) PORT=1 ;;", "esac",
+        "find . -name x |", "  xargs -n1 rm &&", 'vllm serve "$MODEL"',
+    )  # fmt: skip
+    assert document.notes == ()
+    assert [one.words[0].text for one in document.launches] == ["$2"]
+
+
 def test_windows_line_ends_are_noted() -> None:
     document = read_document("run.sh", "#!/bin/bash\r\nvllm serve m \\\r\n  --port 1\r\n")
     assert flags(document.launches[0]) == {"--port": ["1"]}

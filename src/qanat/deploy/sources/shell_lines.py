@@ -42,7 +42,7 @@ PROMPT = re.compile(
 )
 OTHER_SCRIPT = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef\u3000-\u303f“”‘’•…]")
 """Characters that no command holds outside quotes and comments: Chinese, Japanese and Korean, and their marks."""
-LOST_FLAG = re.compile(r"\s*--?[A-Za-z]")
+LOST_FLAG = re.compile(r"\s*--?[A-Za-z](?![^()]*\))")
 OPENING = re.compile(r"\s*(?:for|while|until|if|case|select)\b|.*(?:\{|\bthen|\bdo)\s*$")
 CLOSING = re.compile(r"\s*(?:done|fi|esac|\})")
 HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
@@ -187,7 +187,9 @@ def _has_command(mended: list[str]) -> bool:
     near = [line for line in mended[-2:] if line.strip()]
     if not near or near[-1].lstrip().startswith("#"):
         return False
-    return bool(re.match(r"[\w./$\"'-]", near[-1].strip())) and not re.search(r"[;&]\s*$", near[-1])
+    return bool(re.match(r"[\w./$\"'-]", near[-1].strip())) and not re.search(
+        r"(?:[;&|(\[{]|\b(?:do|then|else|in))\s*$", near[-1]
+    )
 
 
 def _join_above(mended: list[str], breaks: list[str]) -> None:
