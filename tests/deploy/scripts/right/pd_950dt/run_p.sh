@@ -1,7 +1,7 @@
 #!/bin/bash
 # A pair on two 950DT nodes. Image: quay.io/ascend/vllm-ascend:v0.23.0-950dt
 unset ftp_proxy https_proxy http_proxy
-source /root/.bashrc
+source ~/.bashrc
 
 nic_name=eth0
 local_ip=192.0.2.1
