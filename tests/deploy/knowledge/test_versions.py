@@ -71,7 +71,9 @@ def test_an_image_is_taken_apart(text: str, version: str, suffixes: tuple[str, .
     assert (str(tag.version), tag.suffixes) == (version, suffixes)
 
 
-@pytest.mark.parametrize("text", ["", "latest", "vllm-ascend", "v0.23.0-#TODO", "$IMAGE", "v1"])
+@pytest.mark.parametrize(
+    "text", ["", "latest", "vllm-ascend", "v0.23.0-#TODO", "$IMAGE", "v1", "a/lmcache-ascend:v0.3.12"]
+)
 def test_what_is_no_image_version(text: str) -> None:
     assert parse_image(text) is None
 

@@ -89,6 +89,18 @@ def test_faulty_json_is_a_fault_with_its_place() -> None:
     assert isinstance(second, JsonFault) and second.message == "a comma before }"
 
 
+def test_members_that_a_guide_leaves_out_are_no_fault() -> None:
+    launch = only_launch("vllm serve m --additional-config '{\"a\": 1, ...}' --kv-transfer-config '{...}'")
+    assert [flag.json.value for flag in launch.flags if isinstance(flag.json, JsonNode)] == [{"a": 1}, {}]
+
+
+def test_a_backslash_inside_json_is_named() -> None:
+    flag = only_launch('vllm serve m --additional-config \'{"a": 1, \\', '  "b": 2}\'').flags[0]
+    assert isinstance(flag.json, JsonFault) and flag.json.message.startswith(
+        "a backslash inside quotes stays"
+    )
+
+
 def test_dotted_keys_belong_to_the_json_of_their_flag() -> None:
     launch = only_launch(
         "vllm serve m --additional-config '{\"a\": 1}' --additional-config.b.c true -cc.mode 3"

@@ -67,9 +67,11 @@ class ImageTag(NamedTuple):
 
 
 def parse_image(text: str) -> ImageTag | None:
-    """Reads an image reference, a tag or a bare version; None if no version can be read from it."""
+    """Reads an image reference, a tag or a bare version; None if no version can be read, or it is no image of vllm."""
     last = text.strip().split("@")[0].rsplit("/", 1)[-1]
-    tag = last.rsplit(":", 1)[-1]
+    name, _, tag = last.rpartition(":")
+    if name and "vllm" not in name.lower():
+        return None
     match = _TAG.fullmatch(tag)
     version = parse_version(match.group(1)) if match else None
     if match is None or version is None:

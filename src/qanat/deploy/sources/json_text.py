@@ -14,6 +14,8 @@ _BLANKS = re.compile(r"[ \t\r\n]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.])", re.ASCII)
 _STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
 _VARIABLE = re.compile(r"\$\w+|\$\{[^}]*\}|\$\([^)]*\)|<[^<>\"]+>")
+_LEFT_OUT = re.compile(r"\.{3}|…")
+"""What guides write for members that do not matter there."""
 _WORDS = {"true": True, "false": False, "null": None}
 
 
@@ -140,9 +142,14 @@ class _Reader:
         repeated: list[str] = []
         at = self.skip(start + 1)
         while not self.text.startswith("}", at):
+            if left_out := _LEFT_OUT.match(self.text, at):
+                at = self._comma(self.skip(left_out.end()), "}")
+                continue
             match = _STRING.match(self.text, at)
             if match is None:
-                raise _Fault("a key in double quotes was expected", at, at + 1)
+                stray = "a backslash inside quotes stays where it is; JSON over several lines needs none"
+                is_stray = self.text.startswith("\\\n", at)
+                raise _Fault(stray if is_stray else "a key in double quotes was expected", at, at + 1)
             key, colon = self._string(match), self.skip(match.end())
             if not self.text.startswith(":", colon):
                 raise _Fault(f"a colon was expected behind the key {match.group()}", at, match.end())
