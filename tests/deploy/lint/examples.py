@@ -616,6 +616,16 @@ SERVICE = [
 ]
 
 HOSTS = [
+    Example(
+        "TXT005",
+        f"# Guide\n\n```\n{DENSE}\n```\n\nIf it hangs, check that --data-parallel-start-rank is 0.\n",
+        f"# Guide\n\n```\n{DENSE} -dpr 0\n```\n\nIf it hangs, check that --data-parallel-start-rank is 0.\n",
+    ),
+    Example(
+        "TXT006",
+        f"# Guide\n\nNeeds image 0.18.0.rc1.\n\n```\n{DENSE}\n```\n",
+        f"# Guide\n\nNeeds image 0.18.0rc1.\n\n```\n{DENSE}\n```\n",
+    ),
     Example("HOST001", "sysctl vm.swappiness=0", "sysctl -w vm.swappiness=0"),
     Example("HOST002", "sysctl -w kernel.sched_migration_cost_ns=50000", "sysctl -w vm.swappiness=0"),
     Example("HOST005", "pkill -9 python", 'kill "$(cat server.pid)"'),

@@ -20,6 +20,11 @@ _LOWER_SHARE = re.compile(r"(?:降低|减少|减小|[Ll]ower|[Rr]educe|[Dd]ecrea
 _AT_START = re.compile(r"启动时|profile运行|性能分析运行|at start|during start|profile run", re.IGNORECASE)
 _PUSHES = re.compile(r"p2p[^。.\n]{0,20}(?:推送|push)|(?:推送|push)[^。.\n]{0,20}p2p", re.IGNORECASE)
 _WRITABLE = re.compile(r"ascend_local_comm_res_path[^。.\n]{0,24}(?:可写|writable|writeable)")
+_CHECK = re.compile(r"检查|check|verify", re.IGNORECASE)
+_LONG_FLAG = re.compile(r"--[a-z][a-z0-9-]+", re.ASCII)
+_MISSPELT = re.compile(r"(?<![\w.])v?\d+\.\d+\.\d+\.rc\d+|Ascend ?95DT", re.ASCII)
+MAX_HINT_DISTANCE = 3
+"""Lines between a command and the hint about it."""
 _WORTH = re.compile(r"vllm|docker|export|npu", re.IGNORECASE)
 """What a part of a guide must mention to be missed when it cannot be read; the rest is output and other languages."""
 MIN_DRIVER = (25, 5, 1)
@@ -92,6 +97,32 @@ def advice(view: DocumentView) -> Iterator[Hit]:
             match = pattern.search(line)
             if match is not None:
                 yield Hit("TXT004", _inside(view, place, match), message)
+
+
+@on_document("TXT005")
+def hints(view: DocumentView) -> Iterator[Hit]:
+    """Hints right behind a server that tell the reader to check a flag which it is not given."""
+    prose = sorted(view.document.prose, key=lambda place: place.start)
+    for server in view.servers():
+        behind = next((place for place in prose if place.start >= server.launch.place.end), None)
+        if behind is None or behind.line - server.launch.place.end_line > MAX_HINT_DISTANCE:
+            continue
+        line = view.document.text[behind.start : behind.end]
+        if not _CHECK.search(line):
+            continue
+        for match in _LONG_FLAG.finditer(line):
+            if match.group() in view.knowledge.serve_flags.entries and server.get(match.group()) is None:
+                message = f"the hint speaks of {match.group()}, which the command before it is not given"
+                yield Hit("TXT005", _inside(view, behind, match), message)
+
+
+@on_document("TXT006")
+def spelling(view: DocumentView) -> Iterator[Hit]:
+    """Versions and chips spelt as no tag and no product is."""
+    for place, line in view.prose():
+        for match in _MISSPELT.finditer(line):
+            right = match.group().replace(".rc", "rc").replace("95DT", "950DT")
+            yield Hit("TXT006", _inside(view, place, match), f"{match.group()} is written {right}", right)
 
 
 @on_document("TXT001")
