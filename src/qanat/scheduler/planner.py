@@ -171,6 +171,8 @@ class StepPlanner:
         if allocation is None:
             return False
         self._waiting.pop()
+        if live.first_scheduled_s is None:  # what is computed again was not the owner's doing
+            self._waiting.charge(request.owner, max(1, num_tokens - hit.num_tokens))
         request.num_computed_tokens = request.num_cached_tokens = hit.num_tokens
         request.status = RequestStatus.RUNNING
         running = self._running.enter(live, allocation)

@@ -310,3 +310,8 @@ class Scheduler:
         self._waiting.discard(live)
         self._deadlines.discard(live.number)
         live.request.status = RequestStatus.FINISHED
+        num_outputs = live.request.num_output_tokens - live.num_prior_outputs
+        if num_outputs:
+            self._waiting.charge(live.request.owner, num_outputs)
+        if not self._live:
+            self._waiting.settle()
