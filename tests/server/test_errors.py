@@ -262,17 +262,12 @@ REFUSED_FIELDS: list[tuple[str, str, Any, Any]] = [
     (COMPLETIONS, "use_beam_search", True, False),
     (COMPLETIONS, "prompt_embeds", "x", None),
     (COMPLETIONS, "truncate_prompt_tokens", 5, None),
-    (CHAT, "response_format", {"type": "json_object"}, {"type": "text"}),
-    (CHAT, "structured_outputs", {"regex": "a"}, None),
-    (CHAT, "guided_json", {}, None),
     (CHAT, "functions", [{}], []),
     (CHAT, "function_call", "auto", "none"),
     (CHAT, "audio", {"voice": "x"}, None),
     (CHAT, "modalities", ["text", "audio"], ["text"]),
     (CHAT, "chat_template", "{{ 1 }}", None),
     (CHAT, "echo", True, False),
-    (CHAT, "continue_final_message", True, False),
-    (CHAT, "add_generation_prompt", False, True),
 ]
 
 

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from qanat.core.constraint import Thinking
 from qanat.core.errors import ConfigError, ContextLengthError, InvalidRequestError
+from qanat.server.continuation import Ending
 from qanat.server.encoding import MAX_INLINE_CHARS, PromptEncoder, num_chars_up_to
 from qanat.server.messages import normalise_messages
 from qanat.server.renderer import ChatRenderer, RenderedPrompt, check_chat_options, load_template
@@ -57,26 +59,26 @@ def test_boundaries_of_the_last_question_and_the_reply() -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "variables", "is_open"),
+    ("family", "variables", "thinking"),
     [
-        ("qwen3_5", {}, True),
-        ("qwen3_5", {"enable_thinking": False}, False),
-        ("qwen3", {}, False),
-        ("qwen3", {"enable_thinking": False}, False),
+        ("qwen3_5", {}, Thinking.OPEN),
+        ("qwen3_5", {"enable_thinking": False}, Thinking.NONE),
+        ("qwen3", {}, Thinking.OPTIONAL),
+        ("qwen3", {"enable_thinking": False}, Thinking.NONE),
     ],
 )
 @pytest.mark.parametrize("content", ["hi", "what is <think>", "<|im_start|>assistant\n<think>\n"])
-def test_whether_the_prompt_leaves_a_block_open(
-    family: str, variables: dict[str, Any], is_open: bool, content: str
+def test_where_the_reply_stands_to_the_thinking(
+    family: str, variables: dict[str, Any], thinking: Thinking, content: str
 ) -> None:
     """Tags in a message change nothing."""
-    assert render(make_renderer(family=family), user(content), **variables).is_reasoning_open is is_open
+    assert render(make_renderer(family=family), user(content), **variables).thinking is thinking
 
 
 def test_a_template_without_clear_boundaries_is_not_guessed_at() -> None:
     moving = "{% if add_generation_prompt %}<think>{% endif %}{{ messages[0].content }}"
     prompt = render(make_renderer(moving), user("x"))
-    assert not prompt.is_reasoning_open
+    assert prompt.thinking is Thinking.OPTIONAL
     assert prompt.reply_start == prompt.last_user_start == len(prompt.token_ids)
 
 
@@ -128,8 +130,8 @@ def test_reasoning_is_read_under_both_names() -> None:
 
 def test_requests_go_before_the_operators_variables() -> None:
     renderer = make_renderer(enable_thinking=False)
-    assert not render(renderer, user("x")).is_reasoning_open
-    assert render(renderer, user("x"), enable_thinking=True).is_reasoning_open
+    assert render(renderer, user("x")).thinking is Thinking.NONE
+    assert render(renderer, user("x"), enable_thinking=True).thinking is Thinking.OPEN
 
 
 @pytest.mark.parametrize("name", ["messages", "tools", "add_generation_prompt", "self"])
@@ -239,7 +241,7 @@ def test_perf_001_whatever_is_long_is_rendered_off_the_loop(
     renderer = ChatRenderer(ChatTemplate(PLAIN), tokenizer, encoder)
     tokenizer.calls.clear()
     asyncio.run(renderer.render(normalise_messages(messages), tools, variables))
-    asyncio.run(renderer.history_ids(normalise_messages(messages), tools, variables))
+    asyncio.run(renderer.render(normalise_messages(messages), tools, variables, Ending.HISTORY))
     assert threading.get_ident() not in {thread for _, thread in tokenizer.calls}
     tokenizer.calls.clear()
     asyncio.run(renderer.render(normalise_messages([user("x"), calls("x")]), [tool("x")], {"a": "b"}))

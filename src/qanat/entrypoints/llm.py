@@ -15,8 +15,9 @@ from qanat.core.sampling_params import SamplingParams
 from qanat.engine.sync_engine import SyncEngine
 from qanat.entrypoints.results import Completion, Generation
 from qanat.server.encoding import PromptEncoder
-from qanat.server.messages import Message, check_tools, normalise_messages
+from qanat.server.messages import Message, normalise_messages
 from qanat.server.renderer import ChatRenderer, check_chat_options, load_template
+from qanat.server.tools.choice import checked_tools
 from qanat.server.sampling_defaults import read_sampling_defaults
 
 Prompt = str | Sequence[int]
@@ -111,7 +112,7 @@ class LLM:
         Raises:
             InvalidRequestError, ContextLengthError: a conversation cannot be served; nothing is generated.
         """
-        rendered_tools = check_tools(tools, None)
+        rendered_tools = checked_tools(tools)
         token_ids = [
             self._renderer.render_now(conversation, rendered_tools, chat_template_kwargs).token_ids
             for conversation in _as_conversations(messages)

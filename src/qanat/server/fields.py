@@ -53,26 +53,9 @@ def _is(*values: Any) -> Callable[[Any], bool]:
     return is_one_of
 
 
-def _is_text_format(value: Any) -> bool:
-    return isinstance(value, Mapping) and value.get("type") == "text"
-
-
-_NO_STRUCTURE = "Structured output is not in this version; ask for the format in the prompt."
 _NO_BEAMS = "Beam search is not offered; use n with a temperature."
 
-_STRUCTURED_FIELDS = (
-    "structured_outputs",
-    "guided_json",
-    "guided_regex",
-    "guided_choice",
-    "guided_grammar",
-    "guided_decoding_backend",
-    "guided_whitespace_pattern",
-)
-
 SHARED_REFUSALS: dict[str, RefusedField] = {
-    **dict.fromkeys(_STRUCTURED_FIELDS, RefusedField(_never, _NO_STRUCTURE)),
-    "response_format": RefusedField(_is_text_format, _NO_STRUCTURE),
     "best_of": RefusedField(_is(1), "Choices are not ranked; use n and rank them by their logprobs."),
     "use_beam_search": RefusedField(_is(False), _NO_BEAMS),
     "length_penalty": RefusedField(_is(1, 1.0), _NO_BEAMS),
@@ -108,10 +91,6 @@ CHAT_REFUSALS: dict[str, RefusedField] = {
     "mm_processor_kwargs": RefusedField(_is({}), "Images, audio and video are not in this version."),
     "media_io_kwargs": RefusedField(_is({}), "Images, audio and video are not in this version."),
     "echo": RefusedField(_is(False), "Echo is offered on /v1/completions only."),
-    "add_generation_prompt": RefusedField(_is(True), "Use /v1/completions to continue a prompt of your own."),
-    "continue_final_message": RefusedField(
-        _is(False), "Not in this version; use /v1/completions to continue a text."
-    ),
     "thinking_token_budget": RefusedField(
         _never, "Not in this version; chat_template_kwargs.enable_thinking switches thinking off."
     ),

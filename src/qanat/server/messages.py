@@ -1,4 +1,4 @@
-"""Checks a chat request's messages and tools and brings them into the one shape that templates read."""
+"""Checks a chat request's messages and brings them into the one shape that templates read."""
 
 from __future__ import annotations
 
@@ -104,40 +104,3 @@ def _arguments(arguments: object, path: str) -> dict[str, Any]:
     if not isinstance(arguments, dict):
         raise InvalidRequestError(f"{path} must be a JSON object.", param=path)
     return arguments
-
-
-def check_tools(
-    tools: Sequence[Mapping[str, Any]] | None, tool_choice: str | Mapping[str, Any] | None
-) -> list[dict[str, Any]] | None:
-    """The tools to render: None without tools, and with tool_choice "none".
-
-    Raises:
-        InvalidRequestError: a tool has the wrong shape, or a call is demanded: without structured output the model
-            cannot be made to call, and the promise could not be kept.
-    """
-    for i, tool in enumerate(tools or ()):
-        _check_tool(tool, f"tools[{i}]")
-    if tool_choice not in (None, "auto", "none"):
-        raise InvalidRequestError(
-            "tool_choice must be auto or none in this version: a call cannot be enforced without structured output.",
-            param="tool_choice",
-        )
-    if tool_choice == "auto" and not tools:
-        raise InvalidRequestError("tool_choice auto needs tools.", param="tool_choice")
-    if not tools or tool_choice == "none":
-        return None
-    return [dict(tool) for tool in tools]
-
-
-def _check_tool(tool: Mapping[str, Any], path: str) -> None:
-    if tool.get("type") != "function":
-        raise InvalidRequestError(f'{path}.type must be "function".', param=f"{path}.type")
-    function = tool.get("function")
-    if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not function["name"]:
-        raise InvalidRequestError(
-            f"{path}.function.name must be a non-empty string.", param=f"{path}.function.name"
-        )
-    if not isinstance(function.get("parameters", {}), dict | None):
-        raise InvalidRequestError(
-            f"{path}.function.parameters must be a JSON schema.", param=f"{path}.function.parameters"
-        )

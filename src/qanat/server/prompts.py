@@ -28,6 +28,11 @@ class Prompt:
         return tokenizer.decode(self.token_ids, skip_special_tokens=False) if self.text is None else self.text
 
 
+def valid_vocab_size(config: ResolvedConfig) -> int:
+    """How many token ids stand for something."""
+    return config.num_valid_token_ids or config.model.vocab_size
+
+
 async def read_prompts(
     prompt: str | list[str | int | list[int]],
     encoder: PromptEncoder,
@@ -55,9 +60,8 @@ async def read_prompts(
             f"{limits.max_waiting_requests + limits.max_num_seqs} can run and wait here.",
             param="prompt",
         )
-    vocab_size = config.num_valid_token_ids or config.model.vocab_size
     for position, ids in enumerate(id_lists):
-        _check_ids(ids, vocab_size, "prompt" if len(id_lists) == 1 else f"prompt[{position}]")
+        check_ids(ids, valid_vocab_size(config), "prompt" if len(id_lists) == 1 else f"prompt[{position}]")
     if id_lists:
         return [Prompt(ids, None) for ids in id_lists]
     names = ["prompt"] if isinstance(prompt, str) else [f"prompt[{i}]" for i in range(len(texts))]
@@ -89,9 +93,16 @@ def _split(prompt: str | list[str | int | list[int]]) -> tuple[list[str], list[l
     raise InvalidRequestError("prompt must not mix texts, token ids and lists of them.", param="prompt")
 
 
-def _check_ids(ids: list[int], vocab_size: int, name: str) -> None:
+def check_ids(ids: list[int], vocab_size: int, name: str) -> None:
+    """Refuses an empty prompt and ids that are none of the vocabulary's.
+
+    Raises:
+        InvalidRequestError: naming the field and the position.
+    """
     if not ids:
-        raise InvalidRequestError(f"{name} is empty; it needs at least one token.", param="prompt")
+        raise InvalidRequestError(
+            f"{name} is empty; it needs at least one token.", param=name.partition("[")[0]
+        )
     for position in (ids.index(min(ids)), ids.index(max(ids))):
         if not 0 <= ids[position] < vocab_size:
             raise InvalidRequestError(

@@ -8,8 +8,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from qanat.core.constraint import Thinking
 from qanat.core.errors import ConfigError, InvalidRequestError
 from qanat.engine.tokenizer import Tokenizer
+from qanat.server.continuation import Ending, check_final_message, cut_at, marked, new_mark
 from qanat.server.encoding import MAX_INLINE_CHARS, PromptEncoder, num_chars_up_to
 from qanat.server.messages import Message
 from qanat.server.tags import ThinkTags
@@ -30,13 +32,13 @@ class RenderedPrompt:
 
     Attributes:
         token_ids: the whole prompt.
-        is_reasoning_open: the part that the template added for the reply leaves a thinking block open.
+        thinking: where the reply stands to the thinking when it begins.
         reply_start: offset of the part that the template added for the reply.
         last_user_start: offset of the last user turn; `reply_start` if none was found.
     """
 
     token_ids: list[int]
-    is_reasoning_open: bool
+    thinking: Thinking
     reply_start: int
     last_user_start: int
 
@@ -76,6 +78,7 @@ class ChatRenderer:
         messages: Sequence[Message],
         tools: Sequence[Mapping[str, Any]] | None,
         variables: Mapping[str, Any] | None = None,
+        ending: Ending = Ending.REPLY,
     ) -> RenderedPrompt:
         """The prompt for the next assistant turn.
 
@@ -83,54 +86,57 @@ class ChatRenderer:
             messages: as `normalise_messages` returns them.
             tools: definitions to render, or None.
             variables: the request's chat_template_kwargs.
+            ending: how it is to end.
 
         Raises:
-            InvalidRequestError: the template refuses the messages, or a variable is not allowed.
+            InvalidRequestError: the template refuses the messages, a variable is not allowed, or the final message
+                cannot be continued.
             ContextLengthError: the prompt is far longer than the window.
         """
         return await self._encoder.run(
-            _num_chars(messages, tools, variables), self.render_now, messages, tools, variables
+            _num_chars(messages, tools, variables), self.render_now, messages, tools, variables, ending
         )
-
-    async def history_ids(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Mapping[str, Any]] | None,
-        variables: Mapping[str, Any] | None = None,
-    ) -> list[int]:
-        """Token ids of the conversation alone, without what the template puts before a reply; see `render`."""
-
-        def work() -> list[int]:
-            merged = self._merged(variables)
-            text = self._template.render(
-                self._adapt(messages), tools, variables=merged, has_generation_prompt=False
-            )
-            return self._encoder.encode(text, field="messages")
-
-        return await self._encoder.run(_num_chars(messages, tools, variables), work)
 
     def render_now(
         self,
         messages: Sequence[Message],
         tools: Sequence[Mapping[str, Any]] | None,
         variables: Mapping[str, Any] | None = None,
+        ending: Ending = Ending.REPLY,
     ) -> RenderedPrompt:
         """The same for callers without an event loop."""
         merged = self._merged(variables)
-        adapted = self._adapt(messages)
-        text = self._template.render(adapted, tools, variables=merged)
-        history = self._template.render(adapted, tools, variables=merged, has_generation_prompt=False)
+        text, history = self._texts(messages, tools, merged, ending)
         token_ids = self._encoder.encode(text, field="messages")
         reply_ids = self._encoder.encode(text[len(history) :]) if text.startswith(history) else []
         if token_ids[len(token_ids) - len(reply_ids) :] != reply_ids:
             reply_ids = []  # a template without a clear boundary: nothing is known about the reply's beginning
         reply_start = len(token_ids) - len(reply_ids)
-        return RenderedPrompt(
-            token_ids,
-            self._leaves_block_open(reply_ids),
-            reply_start,
-            self._last_user_start(token_ids, reply_start),
-        )
+        thinking = Thinking.NONE
+        if ending is not Ending.CONTINUE:
+            thinking = self._thinking(reply_ids, is_off=merged.get("enable_thinking") is False)
+        return RenderedPrompt(token_ids, thinking, reply_start, self._last_user_start(token_ids, reply_start))
+
+    def _texts(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] | None,
+        variables: Mapping[str, Any],
+        ending: Ending,
+    ) -> tuple[str, str]:
+        """The prompt, and its beginning without what the template adds for the reply."""
+
+        def rendered(messages: list[Message], *, is_reply: bool) -> str:
+            return self._template.render(messages, tools, variables=variables, has_generation_prompt=is_reply)
+
+        adapted = self._adapt(messages)
+        if ending is Ending.CONTINUE:
+            check_final_message(adapted)
+            mark = new_mark()
+            text = cut_at(rendered(marked(adapted, mark), is_reply=False), mark, adapted)
+            return text, text
+        history = rendered(adapted, is_reply=False)
+        return (rendered(adapted, is_reply=True) if ending is Ending.REPLY else history), history
 
     def _merged(self, variables: Mapping[str, Any] | None) -> dict[str, Any]:
         """The request's variables, checked, over the defaults."""
@@ -148,13 +154,14 @@ class ChatRenderer:
             adapted = [{**message, "content": _joined(message["content"])} for message in adapted]
         return adapted
 
-    def _leaves_block_open(self, reply_ids: list[int]) -> bool:
+    def _thinking(self, reply_ids: list[int], *, is_off: bool) -> Thinking:
+        """What the beginning of the reply says; if it says nothing, the model may think unless told not to."""
         if self._tags is None:
-            return False
+            return Thinking.NONE
         for token_id in reversed(reply_ids):
             if token_id in (self._tags.start_id, self._tags.end_id):
-                return token_id == self._tags.start_id
-        return False
+                return Thinking.OPEN if token_id == self._tags.start_id else Thinking.NONE
+        return Thinking.NONE if is_off else Thinking.OPTIONAL
 
     def _last_user_start(self, token_ids: list[int], reply_start: int) -> int:
         num_role_ids = len(self._user_ids)

@@ -37,6 +37,7 @@ class Service:
         running: generations by request id.
         accounts: bounds and counts of each caller.
         call_format: how the model writes tool calls; None leaves them in the text.
+        reads_auto_calls: calls are read where the model was free to call; where it had to, they always are.
     """
 
     engine: AsyncEngine
@@ -47,6 +48,7 @@ class Service:
     max_body_bytes: int
     running: RunningRequests = field(default_factory=RunningRequests)
     call_format: CallFormat | None = None
+    reads_auto_calls: bool = True
     accounts: Accounts = field(default_factory=Accounts)
 
     @classmethod
@@ -63,10 +65,8 @@ class Service:
         template = load_template(options.chat_template, tokenizer, engine.config.model.model_family)
         renderer = ChatRenderer(template, tokenizer, encoder, options.default_chat_template_kwargs)
         tags = None if options.reasoning_parser == "none" else ThinkTags.of(tokenizer)
-        call_format = None
-        if options.enable_auto_tool_choice:
-            family = engine.config.model.model_family
-            call_format = choose_format(options.tool_call_parser, family, tokenizer.chat_template)
+        family = engine.config.model.model_family
+        call_format = choose_format(options.tool_call_parser, family, tokenizer.chat_template)
         return cls(
             engine,
             encoder,
@@ -75,6 +75,7 @@ class Service:
             sampling_defaults,
             options.max_request_bytes,
             call_format=call_format,
+            reads_auto_calls=options.enable_auto_tool_choice,
         )
 
     @property
@@ -92,7 +93,8 @@ class Service:
         self.check_model(request.model, caller)
         if request.priority < 0 and caller.is_named and not caller.is_admin:
             raise InvalidRequestError(
-                "priority must not be below 0: a request may only go behind others of its key.", param="priority"
+                "priority must not be below 0: a request may only go behind others of its key.",
+                param="priority",
             )
         if request.priority != 0 and self.engine.config.scheduler.policy != "priority":
             raise InvalidRequestError(
