@@ -11,7 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from qanat.server.logs import ACCESS_LOGGER, JsonFormatter, TextFormatter, request_id_of_task, without_query
+from qanat.core.log_lines import JsonFormatter, TextFormatter, request_id_of_task
+from qanat.server.logs import ACCESS_FIELDS, ACCESS_LOGGER, without_query
 from tests.server.test_run import arguments, model  # noqa: F401
 from tests.support.server_process import ServerProcess
 
@@ -61,7 +62,7 @@ def test_access_lines_have_fields_and_no_query() -> None:
     args = ("127.0.0.1:5", "GET", f"/v1/models?prompt={SECRET}", "1.1", 200)
     entry = record('%s - "%s %s HTTP/%s" %d', *args, name=ACCESS_LOGGER)
     assert without_query(entry)
-    fields = json.loads(JsonFormatter().format(entry))
+    fields = json.loads(JsonFormatter({ACCESS_LOGGER: ACCESS_FIELDS}).format(entry))
     assert fields["path"] == "/v1/models" and fields["status"] == 200 and fields["client"] == "127.0.0.1:5"
     assert SECRET not in TextFormatter().format(entry)
     assert '"GET /v1/models HTTP/1.1" 200' in TextFormatter().format(entry)

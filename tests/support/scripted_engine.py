@@ -236,6 +236,14 @@ class InProcessClient:
         step = StepDone(outputs, self._core.stats(), self._core.num_steps)
         return msgspec.msgpack.decode(msgspec.msgpack.encode(step), type=StepDone)
 
+    async def ask_for_stacks(self) -> str:
+        """There is no process to ask."""
+        return "(no process)"
+
+    def last_words(self) -> str:
+        """It leaves none."""
+        return ""
+
     async def stop(self) -> None:
         """Nothing to stop."""
 

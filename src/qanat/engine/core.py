@@ -9,6 +9,7 @@ from collections.abc import Callable
 from qanat.core.batch import ScheduledBatch
 from qanat.core.errors import QanatError
 from qanat.core.outputs import RequestOutput
+from qanat.core.profile import ProfileReport
 from qanat.core.request import FinishReason, Request
 from qanat.executor.base import Executor
 from qanat.scheduler.scheduler import Scheduler
@@ -18,6 +19,9 @@ logger = logging.getLogger(__name__)
 
 MAX_FAILURES_IN_A_ROW = 3
 """After so many failed steps without one that succeeded, the process ends: a restart may help, going on does not."""
+
+MAX_NAMED = 100
+"""So many requests are named in one line of the log."""
 
 
 class EngineCore:
@@ -85,11 +89,33 @@ class EngineCore:
         self._num_failures += 1
         if self._num_failures >= MAX_FAILURES_IN_A_ROW:
             raise error
-        logger.error("A step failed; all requests end with an error.", exc_info=error)
         if isinstance(error, QanatError):
-            return self._scheduler.fail_all(error.code, error.message)
-        message = "The step that computed this request failed; the server's log has the details."
-        return self._scheduler.fail_all(QanatError.code, message)
+            ended = self._scheduler.fail_all(error.code, error.message)
+        else:
+            message = "The step that computed this request failed; the server's log has the details."
+            ended = self._scheduler.fail_all(QanatError.code, message)
+        logger.error("A step failed; all requests end with an error: %s", _named(ended), exc_info=error)
+        return ended
+
+    def start_profile(self) -> None:
+        """Records steps from the next one on.
+
+        Raises:
+            ProfilerStateError, ProfileWriteError: see `Executor.start_profile`.
+        """
+        self._executor.start_profile()
+
+    def stop_profile(self, on_report: Callable[[ProfileReport | QanatError], None]) -> None:
+        """Ends the profile; `on_report` is called, maybe from another thread, once its files are written.
+
+        Raises:
+            ProfilerStateError: there is no profile.
+        """
+        self._executor.stop_profile(on_report)
+
+    def end_overdue_profile(self) -> None:
+        """Ends a profile that has run for as long as it may; to be called every second or so."""
+        self._executor.end_overdue_profile()
 
     def stats(self) -> SchedulerStats:
         """Counters and gauges of the scheduler."""
@@ -102,3 +128,10 @@ class EngineCore:
 
 def _num_prefill_tokens(batch: ScheduledBatch) -> int:
     return sum(row.num_scheduled_tokens for row in batch.rows if row.num_scheduled_tokens > 1)
+
+
+def _named(outputs: list[RequestOutput]) -> str:
+    """Ids for the log; those of the server hold the X-Request-Id."""
+    names = [output.request_id for output in outputs]
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return ", ".join(names[:MAX_NAMED]) + more

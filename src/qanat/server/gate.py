@@ -5,12 +5,12 @@ from __future__ import annotations
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from qanat.core.errors import AuthenticationError, QanatError
+from qanat.core.log_lines import request_id_of_task
 from qanat.server.caller import CALLER_KEY, Caller
 from qanat.server.endpoint import REQUEST_ID_KEY
 from qanat.server.errors import ForbiddenError
 from qanat.server.http import header, send_error
 from qanat.server.keys import Keys
-from qanat.server.logs import request_id_of_task
 from qanat.server.service import usable_id
 
 OPEN_PATHS = frozenset({"/health", "/ping", "/ready", "/version", "/metrics"})
