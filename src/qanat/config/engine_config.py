@@ -318,6 +318,9 @@ class ServerOptions(AccessOptions):
         choices=("critical", "error", "warning", "info", "debug", "trace"),
     )
     disable_uvicorn_access_log: bool = option(Kind.SWITCH, False, "No log line per HTTP request.")
+    disable_fastapi_docs: bool = option(
+        Kind.SWITCH, False, "Do not answer /openapi.json, which describes the API to programs."
+    )
     log_level: str | None = option(
         Kind.TEXT,
         None,

@@ -26,6 +26,7 @@ from qanat.server.gate import Gate
 from qanat.server.keys import Keys
 from qanat.server.keys_file import Rules
 from qanat.server.metrics import MetricsEndpoint
+from qanat.server.openapi import OpenApiEndpoint
 from qanat.server.service import Service
 from qanat.server.status import StatusEndpoints, json_response
 from qanat.server.tokenization import TokenEndpoints
@@ -65,6 +66,8 @@ class App:
             Route("/version", status.version),
             Route("/metrics", metrics.metrics),
         ]
+        if not options.disable_fastapi_docs:
+            self.routes.append(Route("/openapi.json", OpenApiEndpoint(self.routes[:]).document))
         inner = Starlette(
             routes=self.routes,
             exception_handlers={HTTPException: _http_error, QanatError: _qanat_error, Exception: _defect},
