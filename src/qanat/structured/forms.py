@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from llguidance import LLMatcher, regex_to_lark
-from llguidance.gbnf_to_lark import any_to_lark
 
 from qanat.core.errors import StructuredOutputError
 from qanat.core.structured_outputs import StructuredOutputsParams
+from qanat.structured.grammars import lark_of
 from qanat.structured.json_schema import WHITESPACE, SchemaDocument, decoded_schema, schema_text
 from qanat.structured.lark import Grammar, TokenId, escaped
 from qanat.structured.library import check_schema_source
@@ -112,15 +112,3 @@ class _Translation:
         if not isinstance(source, str):
             raise StructuredOutputError("The structural tag's grammar must be a text.")
         return self._grammar.subgrammar(lark_of(source))
-
-
-def lark_of(source: str) -> str:
-    """A grammar in Lark, of one in Lark or in GBNF.
-
-    Raises:
-        StructuredOutputError: it is neither.
-    """
-    try:
-        return str(any_to_lark(source))
-    except Exception as error:  # the converter raises bare exceptions
-        raise StructuredOutputError(f"The grammar is not understood: {error}.", param="grammar") from None

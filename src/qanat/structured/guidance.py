@@ -138,13 +138,16 @@ def without_forcing(grammar: str) -> str:
     the text is allowed, and the model takes the one that it knows.
 
     Args:
-        grammar: Lark, or the library's JSON with one grammar in it.
+        grammar: Lark, or the library's JSON with one grammar or several in it, of which the first names the others.
     """
     if grammar.lstrip().startswith("{"):
-        (only,) = json.loads(grammar)["grammars"]
-        if only.get("json_schema") is None:
-            return without_forcing(only["lark_grammar"])
-        return without_forcing(f"start: %json {json.dumps(only['json_schema'])}")
+        first, *others = json.loads(grammar)["grammars"]
+        if others:
+            first["lark_grammar"] = without_forcing(first["lark_grammar"])
+            return json.dumps({"grammars": [first, *others]})
+        if first.get("json_schema") is None:
+            return without_forcing(first["lark_grammar"])
+        return without_forcing(f"start: %json {json.dumps(first['json_schema'])}")
     head = _OPTIONS.search(grammar)
     if head is None:
         return f'%llguidance {{"no_forcing": true}}\n{grammar}'

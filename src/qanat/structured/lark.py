@@ -87,6 +87,8 @@ class Grammar:
             start: expression of the whole output.
         """
         main = "\n".join(["%llguidance {}", f"start: {start}", *self._lines, ""])
+        if not self._subgrammars:
+            return main
         parts = [{"name": name, "lark_grammar": source} for source, name in self._subgrammars.items()]
         return json.dumps({"grammars": [{"name": "main", "lark_grammar": main}, *parts]})
 
