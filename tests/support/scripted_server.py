@@ -1,6 +1,6 @@
 """The real HTTP application over the scripted engine as a process, for tools that want a server to talk to.
 
-python -m tests.support.scripted_server [--admin-api-key KEY] prints the server's address and serves until it is stopped.
+python -m tests.support.scripted_server [--admin-api-key KEY] prints its address and serves until it is stopped.
 """
 
 from __future__ import annotations
