@@ -58,7 +58,7 @@ def test_s9_a_long_queue_before_full_pools_costs_nothing(policy: str) -> None:
 
 
 def test_s9_a_long_queue_before_full_rows_costs_nothing() -> None:
-    loops = [crowded_loop(num_waiting) for num_waiting in (2, 3000)]
+    loops = [crowded_loop(num_waiting) for num_waiting in (4, 3000)]
     assert [loop.scheduler.num_running for loop in loops] == [4, 4]
     few, many = [count_calls(loop, 20) for loop in loops]
     assert few == many

@@ -28,6 +28,7 @@ from qanat.core.outputs import RequestOutput
 from qanat.core.profile import ProfileReport
 from qanat.core.request import FinishReason
 from qanat.core.sampling_params import SamplingParams
+from qanat.core.timeouts import Timeouts
 from qanat.engine.admission import Admission
 from qanat.engine.continuation import PriorOutput
 from qanat.engine.core_line import CoreLine, Listener
@@ -144,7 +145,7 @@ class AsyncEngine:
         *,
         request_id: str | None = None,
         priority: int = 0,
-        timeout_s: float | None = None,
+        timeout_s: float | Timeouts | None = None,
         cache_salt: str = "",
         owner: str = "",
         thinking: Thinking = Thinking.NONE,
@@ -159,7 +160,7 @@ class AsyncEngine:
             sampling: how tokens are chosen.
             request_id: unique among live calls; None makes one up.
             priority: lower runs first under the priority policy.
-            timeout_s: until the request ends with an error.
+            timeout_s: until the request ends with an error; a number bounds the whole.
             cache_salt: keeps prefixes of different owners apart.
             owner: whose request it is.
             thinking: whether the output begins with reasoning, which a form leaves free.
@@ -215,8 +216,8 @@ class AsyncEngine:
         choice_id = stream.choice_id(last_event.index) if stream else None
         if stream is None or choice_id is None:
             return
-        del stream.processors[choice_id]
-        event = msgspec.structs.replace(last_event, finish_reason=FinishReason.STOP)
+        timing = stream.processors.pop(choice_id).end_timing()
+        event = msgspec.structs.replace(last_event, finish_reason=FinishReason.STOP, timing=timing)
         self._metrics.on_finished(stream.requests[choice_id], event)
         await self._abort(choice_id)
 
@@ -336,7 +337,11 @@ class AsyncEngine:
             if output.error_code == kind.code:
                 del stream.processors[output.request_id]
                 self._metrics.on_refused(stream.requests[output.request_id])
-                raise kind(output.error_message)
+                raise kind(
+                    output.error_message,
+                    param=output.error_param or None,
+                    retry_after_s=output.retry_after_s,
+                )
 
     async def _on_step(self, step: StepDone) -> None:
         self._scheduler_stats = step.stats

@@ -59,6 +59,8 @@ class EngineCore:
                     finish_reason=FinishReason.ERROR,
                     error_code=error.code,
                     error_message=error.message,
+                    error_param=error.param or "",
+                    retry_after_s=error.retry_after_s,
                 )
             )
 

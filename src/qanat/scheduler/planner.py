@@ -8,6 +8,7 @@ from qanat.cache.manager import HybridCacheManager
 from qanat.config.resolved import SchedulerLimits
 from qanat.core.batch import NewRow, ScheduledRow
 from qanat.core.request import RequestStatus
+from qanat.scheduler.deadlines import Deadlines
 from qanat.scheduler.live_request import LiveRequest, RunningRequest
 from qanat.scheduler.prefill_pace import PrefillPace
 from qanat.scheduler.running_set import RunningSet
@@ -58,12 +59,14 @@ class StepPlanner:
         running: RunningSet,
         waiting: WaitingQueue,
         pace: PrefillPace,
+        deadlines: Deadlines,
     ) -> None:
         self._limits = limits
         self._cache = cache
         self._running = running
         self._waiting = waiting
         self._pace = pace
+        self._deadlines = deadlines
         self.num_preemptions = 0
 
     def plan(self, now_s: float) -> StepPlan:
@@ -142,10 +145,10 @@ class StepPlanner:
             self._take_chunk(running, num_tokens, step)
 
     def _plan_admissions(self, step: StepPlan, now_s: float) -> None:
-        """Requests from the queue, in order, until one does not fit."""
+        """Requests from the queue, in order, until one does not fit. One without hope is left for `expire` to end."""
         while step.prefill_budget > 0 and self._running.has_free_row:
             live = self._waiting.peek()
-            if live is None or not self._admit(live, step):
+            if live is None or self._deadlines.missed(live, now_s) is not None or not self._admit(live, step):
                 return
             if live.first_scheduled_s is None:
                 live.first_scheduled_s = now_s

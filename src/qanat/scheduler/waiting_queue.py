@@ -7,6 +7,8 @@ from qanat.scheduler.live_request import LiveRequest
 
 MAX_IDLE_OWNERS = 1024
 """Owners without a waiting request whose account is kept; their number is bounded wherever owners are keys."""
+MAX_LANES_LOOKED_AT = 1000
+"""Lanes that a forecast looks at one by one."""
 
 
 class Owner:
@@ -16,14 +18,16 @@ class Owner:
         name: as its requests say.
         num_served: tokens of its requests that were computed. It only grows.
         num_waiting: requests in the queue, preempted ones not counted.
+        num_waiting_tokens: their known tokens.
     """
 
-    __slots__ = ("name", "num_served", "num_waiting")
+    __slots__ = ("name", "num_served", "num_waiting", "num_waiting_tokens")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.num_served = 0
         self.num_waiting = 0
+        self.num_waiting_tokens = 0
 
 
 class Lane:
@@ -86,6 +90,7 @@ class WaitingQueue:
         if not owner.num_waiting:  # it was idle: its claims on the past are void
             owner.num_served = max(owner.num_served, self._num_served_at_turn)
         owner.num_waiting += 1
+        owner.num_waiting_tokens += live.request.num_tokens
         self._num_waiting += 1
         lane = self._lanes.get((priority, owner.name))
         if lane is None:
@@ -125,6 +130,7 @@ class WaitingQueue:
         self.num_tokens -= live.request.num_tokens
         self._num_waiting -= 1
         lane.owner.num_waiting -= 1
+        lane.owner.num_waiting_tokens -= live.request.num_tokens
         if lane.head is live:
             self._place(lane)
         self._forget_idle_owners()
@@ -137,6 +143,38 @@ class WaitingQueue:
         """Forgets all accounts: nothing waits or runs, so nobody has a claim on anybody."""
         self._owners.clear()
         self._num_served_at_turn = 0
+
+    def share_of(self, name: str) -> tuple[int, int, int]:
+        """Waiting requests of this owner, their tokens, and owners who have any waiting, this one included."""
+        own = self._owners.get(name)
+        num_others = sum(other.num_waiting > 0 for other in self._owners.values() if other is not own)
+        if own is None:
+            return 0, 0, num_others + 1
+        return own.num_waiting, own.num_waiting_tokens, num_others + 1
+
+    def ahead_of(self, name: str, priority: int) -> tuple[int, int]:
+        """Requests whose turn comes before that of a new one of this owner, and their known tokens: an estimate.
+
+        Owners take turns, so each of the others goes first with as many requests as this owner has waiting, and one
+        more. Where there are priorities, those that come later do not count and those that come earlier all do. Too
+        many lanes to look at are taken for one line.
+        """
+        if len(self._lanes) > MAX_LANES_LOOKED_AT:
+            return len(self), self.num_tokens
+        own = self._owners.get(name)
+        num_own = own.num_waiting if own else 0
+        num_requests, num_tokens = len(self._preempted), self.num_tokens
+        for owner in self._owners.values():
+            num_tokens -= owner.num_waiting_tokens
+        for lane in self._lanes.values():
+            if lane.priority > priority:
+                continue
+            num_first = len(lane.requests)
+            if lane.priority == priority and lane.owner is not own:
+                num_first = min(num_first, num_own + 1)
+            num_requests += num_first
+            num_tokens += lane.owner.num_waiting_tokens * num_first // max(1, lane.owner.num_waiting)
+        return num_requests, num_tokens
 
     def _owner(self, name: str) -> Owner:
         owner = self._owners.get(name)
