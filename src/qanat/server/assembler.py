@@ -109,6 +109,7 @@ class ChatAssembler:
         tags: ids of the thinking tags; None leaves the text in one piece.
         is_reasoning_open: the prompt left a thinking block open.
         calls: reads the tool calls; None leaves them in the text.
+        has_form: the output is held to a form that begins after the reasoning, so that no call ends it.
     """
 
     def __init__(
@@ -119,12 +120,15 @@ class ChatAssembler:
         tags: ThinkTags | None,
         is_reasoning_open: bool,
         calls: CallReader | None = None,
+        *,
+        has_form: bool = False,
     ) -> None:
         self._index = index
         self._tokenizer = tokenizer
         self._sampling = sampling
         self._tags = tags
         self._calls = calls
+        self._has_form = has_form
         self._tag_reader = TagReader(tokenizer) if calls is not None else None
         self._detokenizer = IncrementalDetokenizer(
             tokenizer, skip_special_tokens=sampling.skip_special_tokens
@@ -242,7 +246,7 @@ class ChatAssembler:
 
     def _take_outside(self, unit: Unit, news: News) -> StopMatch | None:
         """Handles a unit of the reasoning or of the answer."""
-        if self._calls is not None:
+        if self._calls is not None and not (self._is_reasoning and self._has_form):
             if self._calls.begins_at(unit):
                 return None
             if self._calls.closes_at(unit):
@@ -284,7 +288,7 @@ class ChatAssembler:
         self, token_id: int, position: PositionLogprobs | None, news: News
     ) -> StopMatch | None:
         """A stop token's own text is shown only if stops are to be included."""
-        match = self._resolve_calls(news)
+        match = self._resolve_calls(news, is_turn_over=True)
         if match is not None or self._is_over:
             return match
         if self._sampling.include_stop_str_in_output:
@@ -295,20 +299,23 @@ class ChatAssembler:
             return None
         return self._answer.push("", b"", position, news, is_checked=False)
 
-    def _resolve_calls(self, news: News) -> StopMatch | None:
-        """At the end: what is not certain to be a call is none, and an open one stays unfinished."""
+    def _resolve_calls(self, news: News, *, is_turn_over: bool) -> StopMatch | None:
+        """At the end: what is not certain to be a call is none, and an open one shows what it held back."""
         if self._calls is None or self._tag_reader is None:
             return None
         match = self._take(self._tag_reader.finish(), news)
         if self._calls.is_open:
             self._detokenizer.finish()  # half a character of an argument
+            end = self._calls.finish(self._num_tokens, is_turn_over=is_turn_over)
+            news.calls += end.deltas
+            match = self._take(end.again, news)
         while match is None and self._calls.is_reading and not self._is_over:
             match = self._take(self._calls.give_up(), news)
         return match
 
     def _flush(self, news: News) -> StopMatch | None:
         """At the end: an unfinished character, and whatever was held back. Returns a stop string found in it."""
-        match = self._resolve_calls(news)
+        match = self._resolve_calls(news, is_turn_over=False)
         if match is not None:
             return match
         tail = self._detokenizer.finish()

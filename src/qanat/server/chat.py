@@ -77,7 +77,15 @@ class ChatPlanner:
             calls = None
             if use.offered and call_format is not None:
                 calls = CallReader(index, parser_factory(call_format, use.offered), max_calls)
-            return ChatAssembler(index, service.engine.tokenizer, sampling, tags, is_reasoning_open, calls)
+            return ChatAssembler(
+                index,
+                service.engine.tokenizer,
+                sampling,
+                tags,
+                is_reasoning_open,
+                calls,
+                has_form=form is not None,
+            )
 
         reply = ChatReply(request, reply_id, service.models_of(caller)[0], prompt_ids, use)
         return Plan(

@@ -114,8 +114,18 @@ class CallReader:
             self._num_done += parser.state is CallState.DONE
         return CallNews(deltas, silent, again, is_begun=was_opening)
 
+    def finish(self, num_tokens: int, *, is_turn_over: bool) -> CallNews:
+        """The output ended, after so many tokens, within a call that is certain to be one; see `CallParser`."""
+        assert self._parser is not None
+        parser = self._parser
+        parser.finish(is_turn_over=is_turn_over)
+        self._parser = None
+        self._num_done += parser.state is CallState.DONE
+        rest = Unit(-1, parser.rest, parser.rest.encode(), None, num_tokens, is_counted=False)
+        return CallNews(self._deltas(parser, is_new=False), again=[rest] if parser.rest else [])
+
     def give_up(self, unit: Unit | None = None) -> list[Unit]:
-        """What may have become a call did not: its units, the opening tag now text. An open call stays unfinished."""
+        """What may have become a call did not: its units, the opening tag now text."""
         units = [*self._pending, *([unit] if unit is not None else [])]
         self._parser, self._pending, self._is_inside_tags = None, [], False
         return [*units[0].as_text(), *units[1:]] if units else []

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from qanat.core.errors import InvalidRequestError
+from qanat.core.errors import InvalidRequestError, StructuredOutputError
 from qanat.core.structured_outputs import StructuredOutputsParams
 from qanat.server.tools.choice import ToolUse
 from qanat.server.tools.parser import CallFormat
+from qanat.structured.tool_calls import tool_calls_tag
+
+FORMAT_NAMES = {CallFormat.HERMES: "hermes", CallFormat.XML: "qwen3_xml"}
+"""What the makers of grammars call the formats of calls."""
 
 
 def form_with_calls(
@@ -24,13 +28,27 @@ def form_with_calls(
         is_parallel: several calls may follow each other.
 
     Raises:
-        InvalidRequestError: a call is demanded, which cannot be enforced.
+        InvalidRequestError: a call is demanded, but calls are not read.
+        StructuredOutputError: a function cannot be called in this format.
     """
-    if use.is_required:
+    if use.is_required and call_format is None:
         raise InvalidRequestError(
-            "tool_choice must be auto or none in this version: a call cannot be enforced.",
+            "tool_choice demands a call, but this server leaves calls in the text (--tool-call-parser none).",
             param="tool_choice",
         )
-    if use.offered and call_format is not None and answer is not None:
-        raise InvalidRequestError("Tools and a form of the answer exclude each other.", param="tools")
-    return answer
+    if not use.offered or call_format is None:
+        return answer
+    if not (use.is_required or use.is_strict or answer is not None):
+        return None
+    try:
+        return tool_calls_tag(
+            use.offered,
+            FORMAT_NAMES[call_format],
+            only=use.only,
+            is_required=use.is_required,
+            is_parallel=is_parallel and use.only is None,
+            answer=None if use.is_required else answer,
+        )
+    except StructuredOutputError as error:
+        error.param = "tools"
+        raise
