@@ -13,6 +13,7 @@ from qanat.core.errors import ContextLengthError, InvalidRequestError
 from qanat.core.request import Request
 from qanat.core.sampling_params import SamplingParams
 from qanat.core.timeouts import Timeouts
+from qanat.engine.constraints import check_form
 from qanat.engine.continuation import PriorOutput, check_unfinished, prior_outputs
 from qanat.engine.tokenizer import Tokenizer
 
@@ -118,6 +119,8 @@ class Admission:
                     f"{name} must be at most {self._config.max_logprobs} (set by --max-logprobs), got {wanted}.",
                     param=name,
                 )
+        num_valid = self._config.num_valid_token_ids or self._config.model.vocab_size
+        check_form(sampling, self._tokenizer.eos_token_ids, num_valid)
         if sampling.stop and not sampling.detokenize:
             raise InvalidRequestError(
                 "stop needs text; do not set detokenize to false with it.", param="stop"

@@ -22,6 +22,7 @@ from qanat.core.errors import (
     InvalidRequestError,
     QanatError,
     QueueFullError,
+    StructuredOutputError,
 )
 from qanat.core.events import GenerationEvent
 from qanat.core.outputs import RequestOutput
@@ -30,17 +31,25 @@ from qanat.core.request import FinishReason
 from qanat.core.sampling_params import SamplingParams
 from qanat.core.timeouts import Timeouts
 from qanat.engine.admission import Admission
+from qanat.engine.constraints import ConstraintMaker, vocabulary_of
 from qanat.engine.continuation import PriorOutput
 from qanat.engine.core_line import CoreLine, Listener
-from qanat.engine.messages import AbortRequest, AddRequest, Ready, StepDone
+from qanat.engine.messages import AbortRequest, AddRequest, Ready, StepDone, UseVocabulary
 from qanat.engine.metrics import EngineMetrics, EngineStats
 from qanat.engine.process_client import ProcessClient
 from qanat.engine.request_stream import RequestStream
 from qanat.engine.restarts import RestartBudget
 from qanat.engine.tokenizer import Tokenizer, load_tokenizer
 from qanat.scheduler.stats import SchedulerStats
+from qanat.structured.compiler import GrammarCompiler
+from qanat.structured.vocabulary import Vocabulary
 
-REFUSALS: tuple[type[QanatError], ...] = (QueueFullError, ContextLengthError, InvalidRequestError)
+REFUSALS: tuple[type[QanatError], ...] = (
+    QueueFullError,
+    ContextLengthError,
+    InvalidRequestError,
+    StructuredOutputError,
+)
 """Errors with which the core refuses a request: raised to the caller, as nothing has been generated."""
 
 
@@ -89,6 +98,9 @@ class AsyncEngine:
         self.memory_plan = ready.memory_plan
         self.op_table = ready.op_table
         self._admission = Admission(self.config, tokenizer, self.memory_plan.max_cached_tokens)
+        self._constraints = ConstraintMaker(tokenizer, self.config)
+        self._compiler = GrammarCompiler(self.config.structured, self._vocabulary)
+        self._is_vocabulary_sent = False
         self._metrics = EngineMetrics()
         self._streams: dict[str, RequestStream] = {}  # by the ids of the core
         self._calls: dict[str, RequestStream] = {}  # by the ids of the callers
@@ -125,7 +137,9 @@ class AsyncEngine:
         except BaseException:
             await client.stop()
             raise
-        return cls(tokenizer, client, ready, decisions, restarts)
+        engine = cls(tokenizer, client, ready, decisions, restarts)
+        await engine._send_vocabulary()
+        return engine
 
     @classmethod
     async def create(cls, wishes: EngineConfig) -> AsyncEngine:
@@ -169,6 +183,7 @@ class AsyncEngine:
 
         Raises:
             InvalidRequestError, ContextLengthError, QueueFullError: before the first event.
+            StructuredOutputError: the form cannot be compiled, or not be followed any further.
             EngineDeadError: the core is dead or dies.
         """
         request_id = request_id or uuid.uuid4().hex
@@ -187,8 +202,10 @@ class AsyncEngine:
             output_token_ids=output_token_ids,
         )
         stream = RequestStream(request_id, self.tokenizer, requests)
+        self._calls[request_id] = stream
         try:
-            await self._submit(stream)
+            if sampling.structured_outputs is None or await self._constrain(stream, sampling, thinking):
+                await self._submit(stream)
             while stream.num_open:
                 yield await self._next_event(stream)
         finally:
@@ -199,6 +216,10 @@ class AsyncEngine:
         stream = self._calls.get(request_id)
         if stream is None:
             return False
+        if stream.end_preparation():
+            for choice_id in stream.processors:
+                stream.put(RequestOutput(request_id=choice_id, finish_reason=FinishReason.ABORT))
+            return True
         for choice_id in stream.processors:
             await self._abort(choice_id)
         return True
@@ -225,6 +246,7 @@ class AsyncEngine:
         """Ends all requests with an error; new ones are still taken."""
         for stream in list(self._calls.values()):
             stream.fail(error)
+            stream.end_preparation()
             for choice_id in stream.processors:
                 await self._abort(choice_id)
 
@@ -282,18 +304,53 @@ class AsyncEngine:
 
     def stats(self) -> EngineStats:
         """Counters, gauges and histograms since the start."""
-        return self._metrics.snapshot(self._scheduler_stats)
+        return self._metrics.snapshot(self._scheduler_stats, self._compiler.stats())
 
     async def shutdown(self) -> None:
         """Ends all requests and the core's process. Safe to call twice."""
         self._core.fail(EngineDeadError("The engine is shutting down."))
         await self._core.close()
+        await self._compiler.shutdown()
 
-    async def _submit(self, stream: RequestStream) -> None:
+    async def _constrain(self, stream: RequestStream, sampling: SamplingParams, thinking: Thinking) -> bool:
+        """Compiles the form of a call. False if the call was ended meanwhile.
+
+        Raises:
+            StructuredOutputError, QueueFullError: see `GrammarCompiler.compile`.
+        """
+        assert sampling.structured_outputs is not None
+        self._raise_obstacle()
+        stream.preparation = asyncio.create_task(self._compiler.compile(sampling.structured_outputs))
+        try:
+            await asyncio.wait({stream.preparation})
+        except asyncio.CancelledError:
+            stream.preparation.cancel()
+            raise
+        task, stream.preparation = stream.preparation, None
+        if stream.is_broken_off:
+            return False
+        constraint = self._constraints.constraint(task.result(), thinking)
+        for request in stream.requests.values():
+            request.constraint = constraint
+        return True
+
+    def _vocabulary(self) -> Vocabulary:
+        return vocabulary_of(self.tokenizer, self.config)
+
+    async def _send_vocabulary(self) -> None:
+        """Once in the life of each core."""
+        if not self._is_vocabulary_sent:
+            self._is_vocabulary_sent = True
+            await self._core.send(UseVocabulary.of(self._vocabulary()))
+
+    def _raise_obstacle(self) -> None:
         obstacle = self._core.death or self._refusal
         if obstacle is not None:
             raise obstacle.with_traceback(None)  # else each raise would lengthen it
-        self._calls[stream.request_id] = stream
+
+    async def _submit(self, stream: RequestStream) -> None:
+        self._raise_obstacle()
+        await self._send_vocabulary()
         for choice_id, request in stream.requests.items():
             self._streams[choice_id] = stream
             self._pending.add(choice_id)
@@ -352,12 +409,14 @@ class AsyncEngine:
     def _on_death(self, error: QanatError) -> None:
         for stream in self._calls.values():
             stream.fail(error)
+            stream.end_preparation()
         self._pending.clear()
         self._scheduler_stats = None
 
     def _on_replaced(self, ready: Ready) -> None:
         self.config, self.memory_plan, self.op_table = ready.config, ready.memory_plan, ready.op_table
         self._admission = Admission(self.config, self.tokenizer, self.memory_plan.max_cached_tokens)
+        self._is_vocabulary_sent = False
 
     async def _hand_over(self, output: RequestOutput) -> None:
         if output.finish_reason is not None:

@@ -38,19 +38,29 @@ from qanat.engine.messages import (
     StepDone,
     StopProfile,
     ToCore,
+    UseVocabulary,
 )
+from qanat.structured.factory import FormFactory
 
 logger = logging.getLogger(__name__)
 
 IDLE_POLL_MS = 1000
+FORM_POLL_MS = 2
+"""While a form is being compiled in another thread and there is nothing else to do."""
 LINGER_MS = 1000
 
 
 class CoreProcess:
-    """Sockets and main loop around an `EngineCore`."""
+    """Sockets and main loop around an `EngineCore`.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: of the sockets.
+        forms: is told the vocabulary.
+    """
+
+    def __init__(self, folder: Path, forms: FormFactory) -> None:
         self._folder = folder
+        self._forms = forms
         self._context = zmq.Context()
         self._inbox = self._context.socket(zmq.PULL)
         self._outbox = self._context.socket(zmq.PUSH)
@@ -87,16 +97,21 @@ class CoreProcess:
 
     def _drain_inbox(self, core: EngineCore) -> None:
         """Takes all messages that are there; waits for one if there is nothing else to do."""
-        timeout_ms = 0 if core.has_work else IDLE_POLL_MS
+        timeout_ms = 0 if core.has_work else FORM_POLL_MS if core.is_preparing else IDLE_POLL_MS
+        is_idle = timeout_ms == IDLE_POLL_MS
         while self._inbox.poll(timeout_ms):
-            timeout_ms = 0
+            timeout_ms, is_idle = 0, False
             message = self._decoder.decode(self._inbox.recv())
             if isinstance(message, AddRequest):
                 core.add(message.request)
             elif isinstance(message, AbortRequest):
                 core.abort(message.request_id)
+            elif isinstance(message, UseVocabulary):
+                self._forms.use_vocabulary(message.read)
             elif isinstance(message, StartProfile | StopProfile):
                 self._control_profile(core, message)
+        if is_idle:
+            core.idle()
 
     def _control_profile(self, core: EngineCore, message: StartProfile | StopProfile) -> None:
         call_id = message.call_id
@@ -155,9 +170,10 @@ def main(folder: Path, log_level: int, log_format: str) -> int:
 
 def serve(folder: Path, config: ResolvedConfig) -> int:
     """Loads the model and serves until the parent is gone; returns the exit code of a start that failed."""
-    process = CoreProcess(folder)
+    forms = FormFactory()
+    process = CoreProcess(folder, forms)
     try:
-        core, ready = build_core(config)
+        core, ready = build_core(config, forms)
     except QanatError as error:
         process.send(StartFailed(error.code, error.message))
         process.close()

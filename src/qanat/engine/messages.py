@@ -13,6 +13,7 @@ from qanat.core.outputs import RequestOutput
 from qanat.core.profile import ProfileReport
 from qanat.core.request import Request
 from qanat.scheduler.stats import SchedulerStats
+from qanat.structured.vocabulary import Vocabulary
 
 TO_CORE_SOCKET = "to-core"
 """File name of the socket that carries `ToCore`."""
@@ -32,6 +33,21 @@ class AbortRequest(msgspec.Struct, tag=True, frozen=True):
     """Front end to core: end this request now."""
 
     request_id: str
+
+
+class UseVocabulary(msgspec.Struct, tag=True, frozen=True):
+    """Front end to core, before any request with a form: the tokens, packed, as they are rarely needed."""
+
+    packed: bytes
+
+    @classmethod
+    def of(cls, vocabulary: Vocabulary) -> UseVocabulary:
+        """Packs a vocabulary."""
+        return cls(msgspec.msgpack.encode(vocabulary))
+
+    def read(self) -> Vocabulary:
+        """Unpacks it."""
+        return msgspec.msgpack.decode(self.packed, type=Vocabulary)
 
 
 class StartProfile(msgspec.Struct, tag=True, frozen=True):
@@ -93,7 +109,7 @@ class ProfileReply(msgspec.Struct, tag=True, frozen=True):
     error_message: str = ""
 
 
-ToCore = AddRequest | AbortRequest | StartProfile | StopProfile
+ToCore = AddRequest | AbortRequest | UseVocabulary | StartProfile | StopProfile
 FromCore = Ready | StartFailed | StepDone | ProfileReply
 
 

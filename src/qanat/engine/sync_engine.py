@@ -7,14 +7,21 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from qanat.config.resolved import ResolvedConfig
+from qanat.core.constraint import Thinking
 from qanat.core.decision import Decision
 from qanat.core.events import GenerationEvent
 from qanat.core.sampling_params import SamplingParams
 from qanat.engine.admission import Admission
 from qanat.engine.assembly import build_core
+from qanat.engine.constraints import ConstraintMaker, vocabulary_of
 from qanat.engine.output_processor import OutputProcessor
 from qanat.engine.tokenizer import load_tokenizer
 from qanat.scheduler.stats import SchedulerStats
+from qanat.structured.blocking_compiler import BlockingCompiler
+from qanat.structured.factory import FormFactory
+from qanat.structured.vocabulary import Vocabulary
+
+FORM_WAIT_S = 1.0
 
 
 class SyncEngine:
@@ -31,11 +38,14 @@ class SyncEngine:
         limits = dataclasses.replace(
             config.scheduler, max_waiting_requests=sys.maxsize, max_waiting_tokens=sys.maxsize
         )
-        self._core, ready = build_core(dataclasses.replace(config, scheduler=limits))
+        forms = FormFactory(self._vocabulary)
+        self._core, ready = build_core(dataclasses.replace(config, scheduler=limits), forms)
         self.config = ready.config
         self.decisions = [*decisions, *ready.decisions]
         self.memory_plan = ready.memory_plan
         self._admission = Admission(self.config, self.tokenizer, self.memory_plan.max_cached_tokens)
+        self._constraints = ConstraintMaker(self.tokenizer, self.config)
+        self._compiler = BlockingCompiler(self.config.structured, self._vocabulary)
         self._processors: dict[str, OutputProcessor] = {}
         self._owners: dict[str, str] = {}
 
@@ -46,23 +56,39 @@ class SyncEngine:
         sampling: SamplingParams,
         *,
         priority: int = 0,
+        thinking: Thinking = Thinking.NONE,
     ) -> None:
         """Queues a prompt.
 
+        Args:
+            request_id: unique among those that are queued.
+            prompt_token_ids: the prompt.
+            sampling: how tokens are chosen.
+            priority: lower runs first under the priority policy.
+            thinking: whether the output begins with reasoning, which a form leaves free.
+
         Raises:
             InvalidRequestError, ContextLengthError: it cannot be served; nothing is queued.
+            StructuredOutputError: the form cannot be compiled.
         """
         requests = self._admission.requests(
             prompt_token_ids, sampling, request_id=request_id, priority=priority
         )
+        constraint = None
+        if sampling.structured_outputs is not None:
+            grammar = self._compiler.compile(sampling.structured_outputs)
+            constraint = self._constraints.constraint(grammar, thinking)
         for request in requests:
+            request.constraint = constraint
             self._processors[request.request_id] = OutputProcessor(self.tokenizer, request)
             self._owners[request.request_id] = request_id
             self._core.add(request)
 
     def run(self) -> Iterator[tuple[str, GenerationEvent]]:
         """Steps until every queued prompt is done; yields each event with the id given to `add`."""
-        while self._core.has_work:
+        while self._core.has_work or self._core.is_preparing:
+            if not self._core.has_work:
+                self._core.await_forms(FORM_WAIT_S)
             for output in self._core.step():
                 processor = self._processors.get(output.request_id)
                 if processor is None:
@@ -91,4 +117,8 @@ class SyncEngine:
     def shutdown(self) -> None:
         """Releases model and cache."""
         self.abort_all()
+        self._compiler.shutdown()
         self._core.shutdown()
+
+    def _vocabulary(self) -> Vocabulary:
+        return vocabulary_of(self.tokenizer, self.config)

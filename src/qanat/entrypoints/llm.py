@@ -10,6 +10,7 @@ from rich.progress import Progress
 
 from qanat.config.prepare import prepare
 from qanat.config.wishes import from_keywords
+from qanat.core.constraint import Thinking
 from qanat.core.errors import InvalidRequestError
 from qanat.core.sampling_params import SamplingParams
 from qanat.engine.sync_engine import SyncEngine
@@ -113,12 +114,14 @@ class LLM:
             InvalidRequestError, ContextLengthError: a conversation cannot be served; nothing is generated.
         """
         rendered_tools = checked_tools(tools)
-        token_ids = [
-            self._renderer.render_now(conversation, rendered_tools, chat_template_kwargs).token_ids
+        prompts = [
+            self._renderer.render_now(conversation, rendered_tools, chat_template_kwargs)
             for conversation in _as_conversations(messages)
         ]
+        token_ids = [prompt.token_ids for prompt in prompts]
         params = self._for_each(sampling_params, len(token_ids))
-        return self._run(token_ids, [None] * len(token_ids), params, use_progress_bar)
+        thinking = [prompt.thinking for prompt in prompts]
+        return self._run(token_ids, [None] * len(token_ids), params, use_progress_bar, thinking)
 
     def shutdown(self) -> None:
         """Gives model and cache back."""
@@ -150,6 +153,7 @@ class LLM:
         texts: list[str | None],
         sampling_params: list[SamplingParams],
         use_progress_bar: bool,
+        thinking: Sequence[Thinking] = (),
     ) -> list[Generation]:
         results = [
             Generation(text, ids, [Completion(index) for index in range(params.n)])
@@ -158,7 +162,9 @@ class LLM:
         num_open = [params.n for params in sampling_params]
         try:
             for index, (ids, params) in enumerate(zip(token_ids, sampling_params, strict=True)):
-                self._engine.add(str(index), ids, params)
+                self._engine.add(
+                    str(index), ids, params, thinking=thinking[index] if thinking else Thinking.NONE
+                )
             with _progress(len(results), use_progress_bar) as advance:
                 for owner, event in self._engine.run():
                     results[int(owner)].add(event)

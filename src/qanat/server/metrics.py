@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from qanat.engine.async_engine import AsyncEngine
 from qanat.engine.metrics import EngineStats, HistogramSnapshot
+from qanat.structured.compiler import CompileStats
 
 PREFIX = "vllm:"
 ENGINE_INDEX = "0"
@@ -75,6 +76,7 @@ class EngineCollector(Collector):
         yield self._counter(
             "prefix_cache_hits", "Prompt tokens found in the prefix cache.", stats.num_cached_tokens
         )
+        yield from self._form_counters(stats.compiler)
         family = CounterMetricFamily(
             f"{PREFIX}request_success",
             "Requests ended, by reason.",
@@ -83,6 +85,21 @@ class EngineCollector(Collector):
         for reason, count in stats.num_finished.items():
             family.add_metric([*self._labels.values(), reason], count)
         yield family
+
+    def _form_counters(self, stats: CompileStats) -> Iterable[Metric]:
+        """Names of our own: vLLM counts none of these."""
+        for name, text, count in (
+            ("compiles", "Forms of outputs given to the compile process.", stats.num_compiles),
+            ("cache_hits", "Requests whose form was known or being compiled.", stats.num_cache_hits),
+            ("refusals", "Requests refused for their form.", stats.num_refusals),
+            ("overruns", "Forms that met a limit on time or memory.", stats.num_overruns),
+            ("restarts", "Compile processes that died and were replaced.", stats.num_restarts),
+        ):
+            family = CounterMetricFamily(
+                f"{OWN_PREFIX}structured_output_{name}", text, labels=list(self._labels)
+            )
+            family.add_metric(list(self._labels.values()), count)
+            yield family
 
     def _gauge(self, name: str, text: str, value: float, labels: dict[str, str] | None = None) -> Metric:
         all_labels = {**self._labels, **(labels or {})}
