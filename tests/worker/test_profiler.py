@@ -233,13 +233,15 @@ def room_for(num_bytes: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("kinds", [("ops",), ("torch",)])
+@pytest.mark.parametrize("is_compressed", [False, True])
+@pytest.mark.parametrize("num_bytes", [1, 4096])
 def test_a_disk_that_is_full_is_told_and_leaves_nothing_behind(
-    tmp_path: Path, kinds: tuple[str, ...]
+    tmp_path: Path, kinds: tuple[str, ...], is_compressed: bool, num_bytes: int
 ) -> None:
-    profiled = Profiled(tmp_path, kinds=kinds, is_compressed=False)
+    profiled = Profiled(tmp_path, kinds=kinds, is_compressed=is_compressed)
     profiled.profiler.start()
-    profiled.steps(4)
-    with room_for(4096):
+    profiled.steps(60)
+    with room_for(num_bytes):
         error = profiled.stop()
     assert isinstance(error, ProfileWriteError)
     assert str(tmp_path) in error.message

@@ -46,6 +46,7 @@ class App:
         self._status = StatusEndpoints(service)
         self._tokens = TokenEndpoints(service)
         metrics = MetricsEndpoint(service.engine, service.model_name)
+        actions = ActionEndpoints(service)
         status = self._status
         self.routes = [
             Route(
@@ -56,7 +57,9 @@ class App:
             ),
             Route("/tokenize", JsonEndpoint(service, self._tokens.tokenize), methods=["POST"]),
             Route("/detokenize", JsonEndpoint(service, self._tokens.detokenize), methods=["POST"]),
-            Route("/abort", JsonEndpoint(service, ActionEndpoints(service).abort), methods=["POST"]),
+            Route("/abort", JsonEndpoint(service, actions.abort), methods=["POST"]),
+            Route("/start_profile", JsonEndpoint(service, actions.start_profile), methods=["POST"]),
+            Route("/stop_profile", JsonEndpoint(service, actions.stop_profile), methods=["POST"]),
             Route("/v1/plan", status.plan),
             Route("/v1/models", status.models),
             Route("/v1/models/{model:path}", status.model),

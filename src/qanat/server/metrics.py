@@ -15,6 +15,8 @@ from qanat.engine.metrics import EngineStats, HistogramSnapshot
 from qanat.structured.compiler import CompileStats
 
 PREFIX = "vllm:"
+OWN_PREFIX = "qanat:"
+"""Of figures for which vLLM has no name."""
 ENGINE_INDEX = "0"
 
 HISTOGRAM_HELP = {
@@ -77,6 +79,13 @@ class EngineCollector(Collector):
             "prefix_cache_hits", "Prompt tokens found in the prefix cache.", stats.num_cached_tokens
         )
         yield from self._form_counters(stats.compiler)
+        restarts = CounterMetricFamily(
+            f"{OWN_PREFIX}engine_restarts",
+            "Engine processes started after one had died.",
+            labels=list(self._labels),
+        )
+        restarts.add_metric(list(self._labels.values()), self._engine.num_restarts)
+        yield restarts
         family = CounterMetricFamily(
             f"{PREFIX}request_success",
             "Requests ended, by reason.",
