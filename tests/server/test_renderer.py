@@ -173,6 +173,29 @@ def test_the_order_of_template_sources() -> None:
         assert ours.render([user("x")]).endswith("<|im_start|>" + start)
 
 
+@pytest.mark.parametrize(
+    ("family", "hidden_size", "thinking"),
+    [
+        ("qwen3_5", 1024, Thinking.NONE),
+        ("qwen3_5", 2048, Thinking.NONE),
+        ("qwen3_5", 2560, Thinking.OPEN),
+        ("qwen3_5_moe", 2048, Thinking.OPEN),
+        ("qwen3", 1024, Thinking.OPTIONAL),
+    ],
+)
+def test_small_models_think_on_request_only_where_our_template_serves_them(
+    family: str, hidden_size: int, thinking: Thinking
+) -> None:
+    tokenizer = ScriptedTokenizer()
+    template = load_template(None, tokenizer, family, hidden_size)
+    encoder = PromptEncoder(tokenizer, WINDOW)
+    assert render(ChatRenderer(template, tokenizer, encoder), user("x")).thinking is thinking
+    asked = render(ChatRenderer(template, tokenizer, encoder), user("x"), enable_thinking=True)
+    assert asked.thinking is (Thinking.OPTIONAL if family == "qwen3" else Thinking.OPEN)
+    own = load_template("{{ enable_thinking is defined }}", tokenizer, family, hidden_size)
+    assert own.render([user("x")]) == "False"
+
+
 def test_a_template_from_a_file(tmp_path: Any) -> None:
     path = tmp_path / "template.jinja"
     path.write_text("file {{ messages[0].content }}")
@@ -219,6 +242,20 @@ def tool(description: str) -> dict[str, Any]:
 def calls(argument: str) -> dict[str, Any]:
     function = {"name": "f", "arguments": {"deep": [{"text": argument}]}}
     return {"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": function}]}
+
+
+def test_perf_001_many_messages_are_checked_off_the_loop() -> None:
+    """Whoever reads them notes in which thread."""
+    threads = set()
+
+    class Watched(dict[str, Any]):
+        def get(self, *args: Any) -> Any:
+            threads.add(threading.get_ident())
+            return super().get(*args)
+
+    renderer = make_renderer(PLAIN)
+    asyncio.run(renderer.render([Watched(user("x")) for _ in range(1000)], None))
+    assert threads and threading.get_ident() not in threads
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,12 @@ class LLM:
         self.config = self._engine.config
         self.memory_plan = self._engine.memory_plan
         self._encoder = PromptEncoder(self._engine.tokenizer, self.config.scheduler.max_model_len)
-        template = load_template(wishes.chat_template, self._engine.tokenizer, self.config.model.model_family)
+        template = load_template(
+            wishes.chat_template,
+            self._engine.tokenizer,
+            self.config.model.model_family,
+            self.config.model.hidden_size,
+        )
         self._renderer = ChatRenderer(
             template, self._engine.tokenizer, self._encoder, wishes.default_chat_template_kwargs
         )

@@ -14,6 +14,15 @@ CONTENT_PART_TYPES = frozenset({"text", "input_text", "output_text", "refusal"})
 
 Message = dict[str, Any]
 
+_CONTINUE = "Use the request's continue_final_message."
+_REFUSED_KEYS = {
+    "function_call": "Use tool_calls, which replaced it.",
+    "audio": "Only text is read and written.",
+    "prefix": _CONTINUE,
+    "partial": _CONTINUE,
+}
+"""Keys of messages that would change the prompt and that no template reads."""
+
 
 def normalise_messages(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
     """The messages as templates expect them.
@@ -45,6 +54,9 @@ def _normalise(message: Mapping[str, Any], path: str) -> Message:
             raise InvalidRequestError(f"{path}.{name} must be a string.", param=f"{path}.{name}")
     if "reasoning" in result:
         result.setdefault("reasoning_content", result["reasoning"])
+    for name, why in _REFUSED_KEYS.items():
+        if result.get(name):
+            raise InvalidRequestError(f"{path}.{name} is not supported: {why}", param=f"{path}.{name}")
     if "tool_calls" in result:
         result["tool_calls"] = _tool_calls(result["tool_calls"], f"{path}.tool_calls")
     return result

@@ -7,8 +7,12 @@ from typing import cast
 
 from qanat.config.resolved import ResolvedConfig
 from qanat.core.errors import InvalidRequestError
+from qanat.core.sampling_params import SamplingParams
 from qanat.engine.tokenizer import Tokenizer
 from qanat.server.encoding import MAX_INLINE_CHARS, PromptEncoder, num_chars_up_to
+
+MAX_PROMPT_SCORES = 100_000
+"""Most log-probabilities of prompts in one answer; so many take about a tenth of a second."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,28 @@ class Prompt:
     def echo(self, tokenizer: Tokenizer) -> str:
         """Its text, special tokens included."""
         return tokenizer.decode(self.token_ids, skip_special_tokens=False) if self.text is None else self.text
+
+
+def check_num_scores(sampling: SamplingParams, num_tokens: int, field: str) -> None:
+    """Refuses log-probabilities of so many prompt tokens that building the answer would hold others up.
+
+    Args:
+        sampling: says how many alternatives are wanted, if any.
+        num_tokens: of all prompts.
+        field: which of the request's fields asks.
+
+    Raises:
+        InvalidRequestError: naming the field.
+    """
+    if sampling.prompt_logprobs is None:
+        return
+    num_scores = num_tokens * sampling.n * (sampling.prompt_logprobs + 1)
+    if num_scores > MAX_PROMPT_SCORES:
+        raise InvalidRequestError(
+            f"{field} asks for {num_scores} log-probabilities of the prompt (tokens x n x (alternatives + 1)); one "
+            f"answer has at most {MAX_PROMPT_SCORES}. Ask for fewer alternatives, or send the prompt in parts.",
+            param=field,
+        )
 
 
 def valid_vocab_size(config: ResolvedConfig) -> int:

@@ -13,7 +13,7 @@ from qanat.core.errors import ConfigError, InvalidRequestError
 from qanat.engine.tokenizer import Tokenizer
 from qanat.server.continuation import Ending, check_final_message, cut_at, marked, new_mark
 from qanat.server.encoding import MAX_INLINE_CHARS, PromptEncoder, num_chars_up_to
-from qanat.server.messages import Message
+from qanat.server.messages import Message, normalise_messages
 from qanat.server.tags import ThinkTags
 from qanat.server.template import ChatTemplate
 
@@ -23,6 +23,8 @@ RESERVED_VARIABLES = frozenset(
 """Names that requests cannot give to template variables: the server sets them, or jinja2 does."""
 TURN_START = "<|im_start|>"
 USER_ROLE = "user"
+UNTHINKING_SIZES = (1024, 2048)
+"""Hidden sizes of the dense Qwen3.5 models, 0.8B and 2B, whose own templates leave thinking off by default."""
 _PROBE = "qanat-probe"
 
 
@@ -75,7 +77,7 @@ class ChatRenderer:
 
     async def render(
         self,
-        messages: Sequence[Message],
+        messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None,
         variables: Mapping[str, Any] | None = None,
         ending: Ending = Ending.REPLY,
@@ -83,19 +85,21 @@ class ChatRenderer:
         """The prompt for the next assistant turn.
 
         Args:
-            messages: as `normalise_messages` returns them.
+            messages: as the client sent them.
             tools: definitions to render, or None.
             variables: the request's chat_template_kwargs.
             ending: how it is to end.
 
         Raises:
-            InvalidRequestError: the template refuses the messages, a variable is not allowed, or the final message
-                cannot be continued.
+            InvalidRequestError: a message has the wrong shape, the template refuses the messages, a variable is not
+                allowed, or the final message cannot be continued.
             ContextLengthError: the prompt is far longer than the window.
         """
-        return await self._encoder.run(
-            _num_chars(messages, tools, variables), self.render_now, messages, tools, variables, ending
-        )
+
+        def work() -> RenderedPrompt:
+            return self.render_now(normalise_messages(messages), tools, variables, ending)
+
+        return await self._encoder.run(_num_chars(messages, tools, variables), work)
 
     def render_now(
         self,
@@ -104,7 +108,7 @@ class ChatRenderer:
         variables: Mapping[str, Any] | None = None,
         ending: Ending = Ending.REPLY,
     ) -> RenderedPrompt:
-        """The same for callers without an event loop."""
+        """The same for callers without an event loop, from messages as `normalise_messages` returns them."""
         merged = self._merged(variables)
         text, history = self._texts(messages, tools, merged, ending)
         token_ids = self._encoder.encode(text, field="messages")
@@ -223,7 +227,7 @@ def check_chat_options(choice: str | None, default_variables: Mapping[str, Any] 
 
 
 def _num_chars(
-    messages: Sequence[Message],
+    messages: Sequence[Mapping[str, Any]],
     tools: Sequence[Mapping[str, Any]] | None,
     variables: Mapping[str, Any] | None,
 ) -> int:
@@ -243,13 +247,16 @@ def _merge_system(messages: list[Message]) -> list[Message]:
     return [{"role": "system", "content": text}, *others] if texts else others
 
 
-def load_template(choice: str | None, tokenizer: Tokenizer, model_family: str) -> ChatTemplate:
+def load_template(
+    choice: str | None, tokenizer: Tokenizer, model_family: str, hidden_size: int = 0
+) -> ChatTemplate:
     """The template to use: the operator's, else the checkpoint's own, else ours for the model family.
 
     Args:
         choice: --chat-template: a file, or the template's text.
         tokenizer: brings the checkpoint's template and the spelling of special tokens.
         model_family: as in `ModelConfig`.
+        hidden_size: likewise; it tells the small models, which think on request only.
 
     Raises:
         ConfigError: the file cannot be read, or the template does not compile.
@@ -261,6 +268,8 @@ def load_template(choice: str | None, tokenizer: Tokenizer, model_family: str) -
     else:
         name = "qwen3_5.jinja" if model_family.startswith("qwen3_5") else "qwen3.jinja"
         source = resources.files("qanat.server").joinpath("templates", name).read_text(encoding="utf-8")
+        if model_family == "qwen3_5" and hidden_size in UNTHINKING_SIZES:
+            return ChatTemplate(source, {**tokenizer.named_tokens, "enable_thinking": False})
     return ChatTemplate(source, tokenizer.named_tokens)
 
 

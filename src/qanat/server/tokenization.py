@@ -12,7 +12,6 @@ from qanat.server.continuation import ending_of
 from qanat.server.decoding import decode_request
 from qanat.server.encoding import PromptEncoder
 from qanat.server.fields import CHAT_REFUSALS, RefusedField
-from qanat.server.messages import normalise_messages
 from qanat.server.service import Service
 from qanat.server.tools.choice import checked_tools
 
@@ -134,11 +133,12 @@ class TokenEndpoints:
         return self._tokenizer.decode(token_ids, skip_special_tokens=False)
 
     async def _render(self, request: TokenizeRequest) -> list[int]:
-        messages = normalise_messages(request.messages or [])
         tools = checked_tools(request.tools)
         ending = ending_of(request.add_generation_prompt, bool(request.continue_final_message))
         renderer = self._service.renderer
-        return (await renderer.render(messages, tools, request.chat_template_kwargs, ending)).token_ids
+        return (
+            await renderer.render(request.messages or [], tools, request.chat_template_kwargs, ending)
+        ).token_ids
 
 
 def _checked_text(request: TokenizeRequest, prompt: str) -> str:
