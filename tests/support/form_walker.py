@@ -22,14 +22,15 @@ _LONGER = ('{"', '": ', '", "', '"}', "}}", "</", "<p", "\n\n", "  ", "null", "<
 # Tried first when a walk has become long, and now and then before: what ends things.
 _ENDINGS = (
     "\n</parameter>\n",
-    "</function>\n",
-    "</tool_call>",
     ">\n",
     '"',
+    "x",
     "}",
     "]",
     ": ",
     ", ",
+    "</function>\n",
+    "</tool_call>",
     "0",
     "true",
     "null",

@@ -54,6 +54,16 @@ def _objects(draw: st.DrawFn, inner: st.SearchStrategy[Any]) -> dict[str, Any]:
     return schema
 
 
+def closed(schema: Any) -> Any:
+    """The same schema with objects that have only the properties that they list."""
+    if isinstance(schema, list):
+        return [closed(inner) for inner in schema]
+    if not isinstance(schema, dict):
+        return schema
+    inner = {key: closed(value) for key, value in schema.items()}
+    return {**inner, "additionalProperties": False} if isinstance(inner.get("required"), list) else inner
+
+
 def instances(schema: Any) -> st.SearchStrategy[Any]:
     """Values that match a schema made by `schemas`; properties come in the schema's order."""
     if schema is True or schema == {}:

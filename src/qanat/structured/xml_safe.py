@@ -119,7 +119,7 @@ def _narrow(node: dict[str, Any], pattern: str, tag: str, *, is_shared: bool) ->
 def _narrow_keys(node: dict[str, Any], tag: str) -> None:
     others = _spelled_out(node.get("additionalProperties", True))
     node["additionalProperties"] = False
-    if "properties" in node:
+    if node.get("properties"):
         node["properties"] = {name: tag not in name and inner for name, inner in node["properties"].items()}
     elif others is not False:
         node.setdefault("patternProperties", {_PLAIN_KEY: others})
