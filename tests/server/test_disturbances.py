@@ -1,25 +1,21 @@
-"""Clocks that jump, disks that are full, and a server that has nothing to do."""
+"""Clocks that jump and disks that are full."""
 
 from __future__ import annotations
 
 import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.e2e.test_processes import is_running
 from tests.server.test_run import ENDLESS, arguments, model  # noqa: F401
 from tests.server.test_stopping import WAIT_S, exit_code, signal_to, streams, wait_until
 from tests.support.server_process import COMMAND, ServerProcess, free_port
 from tests.support.startup_script import with_startup_script
 
 pytestmark = pytest.mark.slow
-IDLE_S = 6.0
-MAX_IDLE_SHARE = 0.05
 JUMPING_CLOCK = """
 import itertools
 import time
@@ -74,25 +70,3 @@ def test_a_log_that_cannot_be_written_stops_nothing(model: str) -> None:  # noqa
     finally:
         process.kill()
         process.wait()
-
-
-def cpu_s(pid: int) -> float:
-    """Processor time that a process has used, in all of its threads."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / 100
-
-
-def test_perf_005_an_idle_server_uses_next_to_no_processor(model: str) -> None:  # noqa: F811
-    """All processes together, after a request, over a span of idleness: a share of one core."""
-    with ServerProcess(arguments(model)) as server:
-        httpx.post(f"{server.base_url}/v1/completions", json={"prompt": "x"}, timeout=WAIT_S)
-        assert server.process is not None
-        pids = [server.process.pid, *server.child_pids()]
-        assert len(pids) >= 2
-        start_s, before_s = time.monotonic(), sum(map(cpu_s, pids))
-        time.sleep(IDLE_S)
-        share = (sum(map(cpu_s, pids)) - before_s) / (time.monotonic() - start_s)
-        assert all(map(is_running, pids))
-        assert share < MAX_IDLE_SHARE
-        answer = httpx.post(f"{server.base_url}/v1/completions", json={"prompt": "x"}, timeout=WAIT_S)
-        assert answer.status_code == 200

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from qanat.server.actions import AbortAnswer, AbortRequestBody
+from qanat.server.actions import AbortAnswer, AbortRequestBody, ProfileEnded, ProfileStarted
 from qanat.server.requests import ChatRequest, CompletionRequest
 from qanat.server.responses import ChatChunk, ChatCompletion, Completion
 from qanat.server.status import ModelCard, ModelList, PlanReport, Status, Version
@@ -14,6 +14,7 @@ from qanat.server.tokenization import DetokenizeAnswer, DetokenizeRequest, Token
 
 BODY_STATUSES = (400, 401, 403, 404, 413, 415, 429, 500, 503)
 """Errors of every path that reads a JSON body."""
+PROFILE_STATUSES = (401, 403, 409, 413, 415, 500, 503)
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,16 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         "POST", "/abort", "Ends running requests.", AbortAnswer, AbortRequestBody, statuses=BODY_STATUSES
+    ),
+    Operation(
+        "POST", "/start_profile", "Records the engine's steps.", ProfileStarted, statuses=PROFILE_STATUSES
+    ),
+    Operation(
+        "POST",
+        "/stop_profile",
+        "Ends the profile and names its files.",
+        ProfileEnded,
+        statuses=PROFILE_STATUSES,
     ),
     Operation("GET", "/v1/plan", "The settings as they hold, and where the memory went.", PlanReport),
     Operation("GET", "/v1/models", "Served names.", ModelList),
