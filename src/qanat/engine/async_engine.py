@@ -25,7 +25,7 @@ from qanat.core.errors import (
     StructuredOutputError,
 )
 from qanat.core.events import GenerationEvent
-from qanat.core.outputs import RequestOutput
+from qanat.core.outputs import RequestOutput, RequestTiming
 from qanat.core.profile import ProfileReport
 from qanat.core.request import FinishReason
 from qanat.core.sampling_params import SamplingParams
@@ -224,7 +224,7 @@ class AsyncEngine:
             await self._abort(choice_id)
         return True
 
-    async def end_choice(self, request_id: str, last_event: GenerationEvent) -> None:
+    async def end_choice(self, request_id: str, last_event: GenerationEvent) -> RequestTiming | None:
         """Ends one choice as complete: its caller found what it was to stop at in the tokens so far.
 
         It counts as finished by "stop", and `generate` yields nothing more of it.
@@ -232,15 +232,19 @@ class AsyncEngine:
         Args:
             request_id: as given to `generate`.
             last_event: the choice's event that ended it.
+
+        Returns:
+            Its times; None if it is not running.
         """
         stream = self._calls.get(request_id)
         choice_id = stream.choice_id(last_event.index) if stream else None
         if stream is None or choice_id is None:
-            return
+            return None
         timing = stream.processors.pop(choice_id).end_timing()
         event = msgspec.structs.replace(last_event, finish_reason=FinishReason.STOP, timing=timing)
         self._metrics.on_finished(stream.requests[choice_id], event)
         await self._abort(choice_id)
+        return timing
 
     async def end_all(self, error: QanatError) -> None:
         """Ends all requests with an error; new ones are still taken."""

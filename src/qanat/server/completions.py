@@ -52,7 +52,7 @@ class CompletionPlanner:
                 first_index=position * sampling.n,
                 priority=caller.priority + request.priority,
                 cache_salt=request.cache_salt,
-                timeout_s=request.timeout,
+                timeout_s=service.timeouts(request.timeout),
                 owner=caller.name,
                 output_token_ids=prior,
             )

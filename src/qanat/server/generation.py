@@ -11,10 +11,11 @@ from typing import cast
 import msgspec
 
 from qanat.core.constraint import Thinking
-from qanat.core.errors import DeadlineError, InvalidRequestError, QanatError
+from qanat.core.errors import InvalidRequestError, QanatError
 from qanat.core.events import GenerationEvent
 from qanat.core.request import FinishReason
 from qanat.core.sampling_params import SamplingParams
+from qanat.core.timeouts import Timeouts
 from qanat.engine.async_engine import AsyncEngine
 from qanat.engine.continuation import PriorOutput
 from qanat.server.assembler import Assembler
@@ -41,7 +42,7 @@ class Generation:
         priority: lower runs first under the priority policy.
         cache_salt: keeps cached prefixes of different owners apart.
         thinking: where its output begins; a form that it must have begins after the reasoning.
-        timeout_s: seconds until it must be done, from when the engine gets it.
+        timeout_s: seconds until it must be done, or have come so far, from when the engine gets it.
         owner: whose it is; the engine takes turns between owners.
         output_token_ids: output of an earlier request that is resumed: see `AsyncEngine.generate`.
     """
@@ -52,7 +53,7 @@ class Generation:
     first_index: int = 0
     priority: int = 0
     cache_salt: str = ""
-    timeout_s: float | None = None
+    timeout_s: Timeouts | None = None
     thinking: Thinking = Thinking.NONE
     owner: str = ""
     output_token_ids: PriorOutput = ()
@@ -171,7 +172,7 @@ async def _steps_of(
             if step.is_last:
                 del choices[event.index]
                 if event.finish_reason is None:
-                    await engine.end_choice(generation.request_id, event)
+                    watch.add_times(await engine.end_choice(generation.request_id, event))
             yield step
             if not choices:
                 return
@@ -179,8 +180,7 @@ async def _steps_of(
 
 def _error_of(event: GenerationEvent) -> QanatError:
     error = error_of(event.error_code, event.error_message)
-    if isinstance(error, DeadlineError):
-        error.param = "timeout"
+    error.param = event.error_param or None
     return error
 
 

@@ -12,6 +12,8 @@ from starlette.responses import Response
 
 from qanat.engine.async_engine import AsyncEngine
 from qanat.engine.metrics import EngineStats, HistogramSnapshot
+from qanat.server.accounts import Accounts
+from qanat.server.usage import KeyCollector
 from qanat.structured.compiler import CompileStats
 
 PREFIX = "vllm:"
@@ -135,9 +137,10 @@ class EngineCollector(Collector):
 class MetricsEndpoint:
     """Handler of GET /metrics."""
 
-    def __init__(self, engine: AsyncEngine, model_name: str) -> None:
+    def __init__(self, engine: AsyncEngine, model_name: str, accounts: Accounts) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(EngineCollector(engine, model_name))
+        self._registry.register(KeyCollector(accounts))
 
     async def metrics(self, _: Request) -> Response:
         """All figures as text."""

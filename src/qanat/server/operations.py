@@ -10,6 +10,7 @@ from qanat.server.actions import AbortAnswer, AbortRequestBody, ProfileEnded, Pr
 from qanat.server.requests import ChatRequest, CompletionRequest
 from qanat.server.responses import ChatChunk, ChatCompletion, Completion
 from qanat.server.status import ModelCard, ModelList, PlanReport, Status, Version
+from qanat.server.usage import UsageReport
 from qanat.server.tokenization import DetokenizeAnswer, DetokenizeRequest, TokenizeAnswer, TokenizeRequest
 
 BODY_STATUSES = (400, 401, 403, 404, 413, 415, 429, 500, 503)
@@ -115,6 +116,7 @@ OPERATIONS: tuple[Operation, ...] = (
         statuses=_PROBE,
         answer_statuses=(503,),
     ),
+    Operation("GET", "/usage", "What one's key has used; for an admin all keys.", UsageReport),
     Operation("GET", "/version", "Qanat's version.", Version, statuses=_PROBE),
     Operation("GET", "/metrics", "Prometheus text.", statuses=_PROBE, media_type="text/plain"),
     Operation(

@@ -8,6 +8,7 @@ import msgspec
 
 from qanat.core.errors import InvalidRequestError
 from qanat.core.sampling_params import SamplingParams
+from qanat.server.deadlines import TimeoutParts, check_timeout
 from qanat.server.output_form import ResponseFormat, StructuredOutputsField
 from qanat.server.resume import ResumeField
 
@@ -58,7 +59,8 @@ class GenerationRequest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknow
         model: one of the served names; the first where it is absent.
         stream: answer with server-sent events.
         priority: lower runs first, under --scheduling-policy priority only.
-        timeout: seconds until the answer must be complete, waiting included; past them the request ends with an error.
+        timeout: seconds until the answer must be complete, waiting included, or an object with bounds for parts of
+            that; past them the request ends with an error.
         cache_salt: keeps this request's cached prefixes apart from those of others.
         request_id: part of the answer's id.
         return_tokens_as_token_ids: tokens in logprobs read "token_id:N" in place of their text.
@@ -95,7 +97,7 @@ class GenerationRequest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknow
     skip_special_tokens: bool | None = None
     spaces_between_special_tokens: bool | None = None
     priority: int = 0
-    timeout: float | None = None
+    timeout: float | TimeoutParts | None = None
     cache_salt: str = ""
     request_id: str = ""
     return_tokens_as_token_ids: bool = False
@@ -127,10 +129,7 @@ class GenerationRequest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknow
         Raises:
             InvalidRequestError: naming the field.
         """
-        if self.timeout is not None and not self.timeout > 0:
-            raise InvalidRequestError(
-                f"timeout must be above 0 seconds, got {self.timeout}.", param="timeout"
-            )
+        check_timeout(self.timeout)
         if self.stream_options is not None and not self.stream:
             raise InvalidRequestError(
                 "stream_options is only allowed with stream true.", param="stream_options"

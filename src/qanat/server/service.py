@@ -10,9 +10,11 @@ from typing import Any
 
 from qanat.config.engine_config import ServerOptions
 from qanat.core.errors import InvalidRequestError, NotFoundError
+from qanat.core.timeouts import Timeouts
 from qanat.engine.async_engine import AsyncEngine
 from qanat.server.accounts import Accounts
 from qanat.server.caller import Caller
+from qanat.server.deadlines import TimeoutParts, timeouts_of
 from qanat.server.encoding import PromptEncoder
 from qanat.server.renderer import ChatRenderer, load_template
 from qanat.server.requests import GenerationRequest
@@ -36,6 +38,7 @@ class Service:
         max_body_bytes: larger request bodies are refused.
         running: generations by request id.
         accounts: bounds and counts of each caller.
+        default_timeout_s: for requests that do not say how long they may take; None for no bound.
         call_format: how the model writes tool calls; None leaves them in the text.
         reads_auto_calls: calls are read where the model was free to call; where it had to, they always are.
     """
@@ -50,6 +53,7 @@ class Service:
     call_format: CallFormat | None = None
     reads_auto_calls: bool = True
     accounts: Accounts = field(default_factory=Accounts)
+    default_timeout_s: float | None = None
 
     @classmethod
     def build(
@@ -76,6 +80,7 @@ class Service:
             options.max_request_bytes,
             call_format=call_format,
             reads_auto_calls=options.enable_auto_tool_choice,
+            default_timeout_s=options.request_timeout_s,
         )
 
     @property
@@ -100,6 +105,10 @@ class Service:
             raise InvalidRequestError(
                 "priority needs a server started with --scheduling-policy priority.", param="priority"
             )
+
+    def timeouts(self, timeout: float | TimeoutParts | None) -> Timeouts:
+        """What a request with this field is held to."""
+        return timeouts_of(timeout, self.default_timeout_s)
 
     def models_of(self, caller: Caller) -> list[str]:
         """The served names that this caller may use, at least one."""
