@@ -91,7 +91,11 @@ def test_keys_of_messages_that_no_template_reads_are_refused(server: AppServer, 
 @pytest.mark.parametrize(
     ("path", "body", "param"),
     [
-        (CHAT, {"messages": HI, "prompt_logprobs": 20, "n": 128}, "prompt_logprobs"),
+        (
+            CHAT,
+            {"messages": [{"role": "user", "content": "x" * 900}], "prompt_logprobs": 20, "n": 9},
+            "prompt_logprobs",
+        ),
         (COMPLETIONS, {"prompt": "x" * 2000, "prompt_logprobs": 20, "n": 3}, "prompt_logprobs"),
         (COMPLETIONS, {"prompt": ["x" * 2000] * 60, "echo": True, "logprobs": 0}, "logprobs"),
     ],

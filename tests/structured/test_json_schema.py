@@ -312,8 +312,8 @@ def test_api_058_whitespace_is_bounded_and_nothing_follows_the_last_brace() -> N
         assert form.allowed("{}") == {"<|im_end|>"}
         assert not form.begins(" {")
         assert form.begins('{\n    "a"')
-        assert form.begins('{ "a": [\n' + " " * 32)
-        assert not form.begins('{ "a": [\n' + " " * 33)
+        assert form.begins('{ "a": [\n' + " " * 31)
+        assert not form.begins('{ "a": [\n' + " " * 32)
         assert not form.begins('{  "')
         assert not form.begins('{\n\n"')
         assert not form.begins('{"a":\n\n')

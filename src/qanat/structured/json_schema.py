@@ -30,7 +30,7 @@ MAX_DEPTH = 100
 MAX_NODES = 50_000
 """Schemas within a schema."""
 
-WHITESPACE = r" |\n[ \t]{0,32}"
+WHITESPACE = r" |\n[ \t]{0,31}"
 """Between two parts of a JSON text: at most a space, or a line's end with so much indentation."""
 
 
