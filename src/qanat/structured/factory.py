@@ -95,7 +95,8 @@ class FormFactory:
                     raise IntegrityError("a form is to be compiled before the vocabulary is known")
                 vocabulary = self._read_vocabulary()
                 self._inside = np.full(vocabulary.num_mask_words, -1, dtype=np.int32)
-                clear_bits(self._inside, vocabulary.eos_ids)
+                past_the_end = range(vocabulary.size, 32 * vocabulary.num_mask_words)
+                clear_bits(self._inside, [*vocabulary.eos_ids, *past_the_end])
                 self._scratch = np.zeros(vocabulary.num_mask_words, dtype=np.int32)
                 self._backends[name] = make_backend(name, vocabulary)
             return self._backends[name]

@@ -47,6 +47,7 @@ class GuidanceBackend:
             n_vocab=vocabulary.size,
             eos_token=list(vocabulary.eos_ids),
         )
+        self._eos_ids = frozenset(vocabulary.eos_ids)
         self._limits = LLParserLimits(
             step_lexer_fuel=STEP_FUEL,
             step_max_items=STEP_ITEMS,
@@ -63,25 +64,33 @@ class GuidanceBackend:
         matcher = LLMatcher(self._tokenizer, grammar, log_level=0, limits=self._limits)
         if matcher.is_error():
             raise StructuredOutputError(f"The form cannot be followed: {_first_words(matcher.get_error())}")
-        return GuidanceForm(matcher)
+        return GuidanceForm(matcher, self._eos_ids)
 
 
 class GuidanceForm:
     """A compiled grammar; matchers are copies of one that has not begun."""
 
-    def __init__(self, matcher: LLMatcher) -> None:
+    def __init__(self, matcher: LLMatcher, eos_ids: frozenset[int]) -> None:
         self._matcher = matcher
+        self._eos_ids = eos_ids
 
     def matcher(self) -> GuidanceMatcher:
         """See `CompiledForm`."""
-        return GuidanceMatcher(self._matcher.deep_copy())
+        return GuidanceMatcher(self._matcher.deep_copy(), self._eos_ids)
 
 
 class GuidanceMatcher:
-    """One output along a grammar; see `qanat.core.constraint.Matcher`."""
+    """One output along a grammar; see `qanat.core.constraint.Matcher`.
 
-    def __init__(self, matcher: LLMatcher) -> None:
+    Args:
+        matcher: the library's, at the start.
+        eos_ids: tokens that end an output.
+    """
+
+    def __init__(self, matcher: LLMatcher, eos_ids: frozenset[int]) -> None:
         self._matcher = matcher
+        self._eos_ids = eos_ids
+        self._num_ends = 0
 
     def fill_mask(self, words: npt.NDArray[np.int32]) -> bool:
         """See `Matcher`; a form that is over allows the tokens that end an output."""
@@ -92,13 +101,18 @@ class GuidanceMatcher:
 
     def consume(self, token_id: int) -> None:
         """See `Matcher`."""
-        if not self._matcher.consume_token(token_id):
+        if token_id in self._eos_ids and self._matcher.is_accepting():
+            self._num_ends += 1  # the library does not count ends when it goes back
+        elif not self._matcher.consume_token(token_id):
             raise StructuredOutputError(
                 f"The form does not allow token {token_id} here ({_first_words(self._matcher.get_error())})."
             )
 
     def rollback(self, num_tokens: int) -> None:
         """See `Matcher`."""
+        num_ends = min(num_tokens, self._num_ends)
+        self._num_ends -= num_ends
+        num_tokens -= num_ends
         if num_tokens and not self._matcher.rollback(num_tokens):
             raise StructuredOutputError(f"The form cannot go back: {_first_words(self._matcher.get_error())}")
 
