@@ -105,6 +105,7 @@ class FormPreparation:
             if error is None:
                 self._held[request_id] = one.form.result()
             taken.append((one.request, error))
+        self._running = {key: form for key, form in self._running.items() if not form.done()}
         return taken
 
     def cancel(self, request_id: str) -> bool:
@@ -135,7 +136,6 @@ class FormPreparation:
         key = (constraint.backend, constraint.grammar)
         running = self._running.get(key)
         if running is None or running.done():
-            self._running = {key: form for key, form in self._running.items() if not form.done()}
             running = self._running[key] = self._threads.submit(self._factory.form, constraint)
         return running
 
