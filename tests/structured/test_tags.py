@@ -234,7 +234,7 @@ def test_nothing_follows_the_end() -> None:
         ({"type": "tags_with_separator", "tags": [ANY], "separator": ""}, "tags"),
         ({"type": "tags_with_separator", "tags": CALLS}, "separator"),
         ({"type": "tags_with_separator", "tags": CALLS, "separator": "", "at_least_one": 1}, "at_least_one"),
-        (tag("<a>", ANY, [5]), "end"),  # type: ignore[list-item]
+        (tag("<a>", ANY, [5]), "end"),
     ],
 )
 def test_api_056_a_wrong_format_is_refused(form: dict[str, Any], message: str) -> None:

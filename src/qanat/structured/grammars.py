@@ -26,6 +26,8 @@ def lark_of(source: str) -> str:
     Raises:
         StructuredOutputError: it is wrong GBNF, or a rule asks for what is no property of the text.
     """
+    if source.lstrip().startswith("{"):
+        raise StructuredOutputError("The grammar must be Lark or GBNF.", param="grammar")
     if _GBNF_RULE.search(source) is None:
         for attributes in _ATTRIBUTES.finditer(source):
             refused = _REFUSED_ATTRIBUTE.search(attributes[1])

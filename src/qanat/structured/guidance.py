@@ -31,6 +31,7 @@ MAX_FORCED_TOKENS = 16
 _OPTIONS = re.compile(r"^[ \t]*%llguidance[ \t]*(\{.*\})[ \t]*$", re.MULTILINE)
 """The line of a grammar that holds its options."""
 
+DEAD_END = "No text has the form: nothing may come here. Look for bounds that exclude each other."
 TOO_COMPLEX = "The form became too complex to follow. Simplify the schema or grammar."
 
 
@@ -96,7 +97,9 @@ class GuidanceMatcher:
         """See `Matcher`; a form that is over allows the tokens that end an output."""
         self._matcher.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
         if self._matcher.is_error():
-            raise StructuredOutputError(f"{TOO_COMPLEX} ({_first_words(self._matcher.get_error())})")
+            is_dead_end = self._matcher.stop_reason().startswith("NoExtension")
+            why = DEAD_END if is_dead_end else TOO_COMPLEX
+            raise StructuredOutputError(f"{why} ({_first_words(self._matcher.get_error())})")
         return True
 
     def consume(self, token_id: int) -> None:
