@@ -97,7 +97,7 @@ class GuidanceMatcher:
         """See `Matcher`; a form that is over allows the tokens that end an output."""
         self._matcher.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
         if self._matcher.is_error():
-            is_dead_end = self._matcher.stop_reason().startswith("NoExtension")
+            is_dead_end = "NoExtension" in self._matcher.get_error()
             why = DEAD_END if is_dead_end else TOO_COMPLEX
             raise StructuredOutputError(f"{why} ({_first_words(self._matcher.get_error())})")
         return True
