@@ -10,8 +10,8 @@ from qanat.server.actions import AbortAnswer, AbortRequestBody, ProfileEnded, Pr
 from qanat.server.requests import ChatRequest, CompletionRequest
 from qanat.server.responses import ChatChunk, ChatCompletion, Completion
 from qanat.server.status import ModelCard, ModelList, PlanReport, Status, Version
-from qanat.server.usage import UsageReport
 from qanat.server.tokenization import DetokenizeAnswer, DetokenizeRequest, TokenizeAnswer, TokenizeRequest
+from qanat.server.usage import UsageReport
 
 BODY_STATUSES = (400, 401, 403, 404, 413, 415, 429, 500, 503)
 """Errors of every path that reads a JSON body."""
