@@ -116,7 +116,7 @@ class ScriptedExecutor:
 
     Under a form, tokens of the script that it does not allow are passed over too. Where the script has nothing left
     that is allowed, what brings a form to its end soonest comes: the end of the turn, a closing bracket or quote, else
-    the allowed byte with the lowest id that is no blank.
+    the allowed byte with the lowest id that is no blank, else a tag.
     """
 
     def __init__(self, tokenizer: ScriptedTokenizer, plan: MemoryPlan, config: ResolvedConfig) -> None:
@@ -218,6 +218,7 @@ class ScriptedExecutor:
                 return token_id
         end_of_turn = self._tokenizer.piece_id(END_OF_TURN)
         in_order = [end_of_turn, *b'}]"', *(byte for byte in range(256) if byte not in BLANKS), *BLANKS]
+        in_order += [self._tokenizer.piece_id(tag) for tag in TAG_TOKENS]
         return next(token_id for token_id in in_order if has_bit(buffer.words, token_id))
 
     def _next(self, row: _Row) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import msgspec
 
 from qanat.core.constraint import Thinking
@@ -16,20 +18,37 @@ from qanat.server.decoding import decode_request
 from qanat.server.endpoint import Plan
 from qanat.server.fields import CHAT_REFUSALS
 from qanat.server.generation import Generation
-from qanat.server.messages import normalise_messages
 from qanat.server.output_form import requested_form
-from qanat.server.prompts import valid_vocab_size
+from qanat.server.prompts import check_num_scores, valid_vocab_size
 from qanat.server.requests import ChatRequest
 from qanat.server.responses import ChatChunk
 from qanat.server.resume import prior_output, prompt_of
 from qanat.server.service import Service, internal_id, usable_id
 from qanat.server.tools.calls import CallReader
-from qanat.server.tools.choice import tool_use
+from qanat.server.tools.choice import ToolUse, tool_use
 from qanat.server.tools.enforce import form_with_calls
-from qanat.server.tools.parser import parser_factory
+from qanat.server.tools.parser import CallFormat, parser_factory
 
 FIELD_NAMES = {**resume.FIELD_NAMES, "prompt": "messages", "logprobs": "top_logprobs"}
 """How a chat request spells what the engine calls otherwise."""
+
+
+@dataclass(frozen=True)
+class _Rules:
+    """What the output may hold: which calls, how many, and in which form; and the field that asked for the form."""
+
+    use: ToolUse
+    call_format: CallFormat | None
+    is_parallel: bool
+    form: StructuredOutputsParams | None
+    form_field: str
+
+    def call_reader(self, index: int) -> CallReader | None:
+        """Reads the calls of the choice with this index; None if they are text."""
+        if not self.use.offered or self.call_format is None:
+            return None
+        make_parser = parser_factory(self.call_format, self.use.offered)
+        return CallReader(index, make_parser, None if self.is_parallel else 1)
 
 
 class ChatPlanner:
@@ -46,21 +65,18 @@ class ChatPlanner:
         sampling = request.sampling(dict(service.sampling_defaults))
         vocab_size = valid_vocab_size(service.engine.config)
         prior = prior_output(request, sampling, caller, vocab_size)
-        use = tool_use(request.tools, request.tool_choice)
-        call_format = service.call_format if use.is_required or service.reads_auto_calls else None
-        answer = requested_form(request)
-        form = form_with_calls(
-            use, answer.params if answer else None, call_format, is_parallel=request.parallel_tool_calls
-        )
-        messages = normalise_messages(request.messages)
+        rules = self._rules(request)
         ending = ending_of(request.add_generation_prompt, request.continue_final_message)
-        prompt = await service.renderer.render(messages, use.offered, _template_variables(request), ending)
+        prompt = await service.renderer.render(
+            request.messages, rules.use.offered, _template_variables(request), ending
+        )
         prompt_ids = prompt_of(request, prompt.token_ids, vocab_size)
+        check_num_scores(sampling, len(prompt_ids), "prompt_logprobs")
         reply_id = f"chatcmpl-{usable_id(request.request_id or request_id)}"
         generation = Generation(
             internal_id(reply_id),
             prompt_ids,
-            _engine_sampling(sampling, form),
+            _engine_sampling(sampling, rules.form),
             priority=caller.priority + request.priority,
             cache_salt=request.cache_salt,
             timeout_s=service.timeouts(request.timeout),
@@ -71,23 +87,19 @@ class ChatPlanner:
         )
         tags = None if ending is Ending.CONTINUE else service.tags  # an answer that goes on holds no thoughts
         is_reasoning_open = prompt.thinking is Thinking.OPEN
-        max_calls = None if request.parallel_tool_calls else 1
 
         def make_assembler(index: int) -> Assembler:
-            calls = None
-            if use.offered and call_format is not None:
-                calls = CallReader(index, parser_factory(call_format, use.offered), max_calls)
             return ChatAssembler(
                 index,
                 service.engine.tokenizer,
                 sampling,
                 tags,
                 is_reasoning_open,
-                calls,
-                has_form=form is not None,
+                rules.call_reader(index),
+                has_form=rules.form is not None,
             )
 
-        reply = ChatReply(request, reply_id, service.models_of(caller)[0], prompt_ids, use)
+        reply = ChatReply(request, reply_id, service.models_of(caller)[0], prompt_ids, rules.use)
         return Plan(
             [generation],
             make_assembler,
@@ -95,8 +107,18 @@ class ChatPlanner:
             request.stream,
             request.has_running_usage,
             FIELD_NAMES,
-            answer.field if answer else "tools",
+            rules.form_field,
         )
+
+    def _rules(self, request: ChatRequest) -> _Rules:
+        """Reads the fields about tools and about the form of the answer."""
+        use = tool_use(request.tools, request.tool_choice)
+        is_read = use.is_required or self._service.reads_auto_calls
+        call_format = self._service.call_format if is_read else None
+        is_parallel = request.parallel_tool_calls
+        answer = requested_form(request)
+        form = form_with_calls(use, answer.params if answer else None, call_format, is_parallel=is_parallel)
+        return _Rules(use, call_format, is_parallel, form, answer.field if answer else "tools")
 
 
 def _template_variables(request: ChatRequest) -> dict[str, object]:

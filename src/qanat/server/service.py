@@ -66,7 +66,12 @@ class Service:
         """
         tokenizer = engine.tokenizer
         encoder = PromptEncoder(tokenizer, engine.config.scheduler.max_model_len)
-        template = load_template(options.chat_template, tokenizer, engine.config.model.model_family)
+        template = load_template(
+            options.chat_template,
+            tokenizer,
+            engine.config.model.model_family,
+            engine.config.model.hidden_size,
+        )
         renderer = ChatRenderer(template, tokenizer, encoder, options.default_chat_template_kwargs)
         tags = None if options.reasoning_parser == "none" else ThinkTags.of(tokenizer)
         family = engine.config.model.model_family
