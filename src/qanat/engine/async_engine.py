@@ -18,7 +18,6 @@ from qanat.core.decision import Decision
 from qanat.core.errors import (
     ContextLengthError,
     EngineDeadError,
-    EngineRestartingError,
     InvalidRequestError,
     QanatError,
     QueueFullError,
@@ -33,7 +32,7 @@ from qanat.core.timeouts import Timeouts
 from qanat.engine.admission import Admission
 from qanat.engine.constraints import ConstraintMaker, vocabulary_of
 from qanat.engine.continuation import PriorOutput
-from qanat.engine.core_line import CoreLine, Listener
+from qanat.engine.core_line import CoreLine, EngineHealth, Listener
 from qanat.engine.messages import AbortRequest, AddRequest, Ready, StepDone, UseVocabulary
 from qanat.engine.metrics import EngineMetrics, EngineStats
 from qanat.engine.process_client import ProcessClient
@@ -51,26 +50,6 @@ REFUSALS: tuple[type[QanatError], ...] = (
     StructuredOutputError,
 )
 """Errors with which the core refuses a request: raised to the caller, as nothing has been generated."""
-
-
-class EngineHealth(msgspec.Struct, frozen=True):
-    """Whether work makes progress.
-
-    Attributes:
-        is_alive: the core's process lives, or a new one is on its way.
-        num_pending: requests that wait or run.
-        last_step_age_s: seconds since the last step ended, or since work arrived if that was later.
-        is_healthy: alive, and no work has waited longer than the step limit without a step.
-        is_restarting: the core died, and a new one is on its way.
-        reason: why it is not alive, or restarting.
-    """
-
-    is_alive: bool
-    num_pending: int
-    last_step_age_s: float
-    is_healthy: bool
-    is_restarting: bool = False
-    reason: str = ""
 
 
 class AsyncEngine:
@@ -260,7 +239,7 @@ class AsyncEngine:
 
     @property
     def num_calls(self) -> int:
-        """Calls of `generate` that have not ended, whatever the core still does for others."""
+        """Calls of `generate` that have not ended."""
         return len(self._calls)
 
     @property
@@ -273,8 +252,7 @@ class AsyncEngine:
 
         Raises:
             ProfilerStateError: a profile is recorded or written already, or profiling is switched off.
-            ProfileWriteError: its folder cannot be written to.
-            EngineDeadError: the core is dead or dies.
+            ProfileWriteError, EngineDeadError: the folder cannot be written to; the core is dead or dies.
         """
         await self._core.start_profile()
 
@@ -283,8 +261,7 @@ class AsyncEngine:
 
         Raises:
             ProfilerStateError: there is no profile.
-            ProfileWriteError: the files could not be written.
-            EngineDeadError: the core is dead or dies.
+            ProfileWriteError, EngineDeadError: its files will not come.
         """
         return await self._core.stop_profile()
 
@@ -295,16 +272,7 @@ class AsyncEngine:
 
     def health(self) -> EngineHealth:
         """See `EngineHealth`; costs nothing."""
-        death, stalls = self._core.death, self._core.stalls
-        is_restarting = isinstance(death, EngineRestartingError)
-        return EngineHealth(
-            is_alive=death is None or is_restarting,
-            num_pending=len(self._pending),
-            last_step_age_s=stalls.age_s,
-            is_healthy=death is None and not stalls.is_stalled,
-            is_restarting=is_restarting,
-            reason=death.message if death else "",
-        )
+        return self._core.health(len(self._pending))
 
     def stats(self) -> EngineStats:
         """Counters, gauges and histograms since the start."""

@@ -9,6 +9,8 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+import msgspec
+
 from qanat.config.resolved import ResolvedConfig
 from qanat.core.errors import EngineDeadError, EngineRestartingError, QanatError
 from qanat.core.profile import ProfileReport
@@ -30,6 +32,26 @@ logger = logging.getLogger(__name__)
 
 MAX_RECEIVING_S = 0.005
 """How long steps that have piled up are taken in a row before the streams get their turn."""
+
+
+class EngineHealth(msgspec.Struct, frozen=True):
+    """Whether work makes progress.
+
+    Attributes:
+        is_alive: the core's process lives, or a new one is on its way.
+        num_pending: requests that wait or run.
+        last_step_age_s: seconds since the last step ended, or since work arrived if that was later.
+        is_healthy: alive, and no work has waited longer than the step limit without a step.
+        is_restarting: the core died, and a new one is on its way.
+        reason: why it is not alive, or restarting.
+    """
+
+    is_alive: bool
+    num_pending: int
+    last_step_age_s: float
+    is_healthy: bool
+    is_restarting: bool = False
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -85,6 +107,18 @@ class CoreLine:
     def num_restarts(self) -> int:
         """Cores that were started, or tried to be, after one had died."""
         return self._restarts.num_restarts
+
+    def health(self, num_pending: int) -> EngineHealth:
+        """Whether work makes progress, for so many requests that wait or run."""
+        is_restarting = isinstance(self.death, EngineRestartingError)
+        return EngineHealth(
+            is_alive=self.death is None or is_restarting,
+            num_pending=num_pending,
+            last_step_age_s=self.stalls.age_s,
+            is_healthy=self.death is None and not self.stalls.is_stalled,
+            is_restarting=is_restarting,
+            reason=self.death.message if self.death else "",
+        )
 
     async def send(self, message: ToCore) -> None:
         """Queues a message for the core.
