@@ -8,6 +8,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,8 +18,11 @@ from qanat.core.errors import ConfigError
 from qanat.server.caller import Caller
 from qanat.server.keys import CHECK_INTERVAL_S, Keys
 from qanat.server.keys_file import Rules, read_keys_file
+from tests.server.test_run import arguments, model  # noqa: F401
 from tests.support.fake_clock import FakeClock
+from tests.support.server_process import ServerProcess, run_command
 
+TINY = ("--served-model-name", "tiny")
 FULL = """
 # the team
 keys:
@@ -209,3 +213,27 @@ def test_a_file_that_others_may_read_is_warned_of(tmp_path: Path, caplog: pytest
     keys_of(write(tmp_path, "keys: []", 0o640))
     (record,) = caplog.records
     assert record.levelname == "WARNING" and "mode 640" in record.message
+
+
+@pytest.mark.slow
+def test_a_wrong_file_is_told_before_the_model_is_loaded(model: str, tmp_path: Path) -> None:  # noqa: F811
+    path = write(tmp_path, "keys:\n- {name: a, key: s3cret, models: [other]}")
+    result = run_command(["serve", *arguments(model, *TINY, "--api-keys-file", path)])
+    assert result.returncode == 2
+    last = result.stderr.strip().splitlines()[-1]
+    assert "keys.yaml line 2, key a: the model 'other' is not served; served: tiny" in last
+    assert "s3cret" not in result.stdout + result.stderr
+
+
+@pytest.mark.slow
+def test_a_server_with_a_keys_file_asks_for_a_key(model: str, tmp_path: Path) -> None:  # noqa: F811
+    path = write(tmp_path, "keys:\n- {name: alice, key: s3cret, models: tiny, tokens_per_minute: 1000}")
+    with ServerProcess(arguments(model, *TINY, "--api-keys-file", path)) as process:
+        url = f"{process.base_url}/v1/completions"
+        body = {"model": "tiny", "prompt": "Hello", "max_tokens": 3, "ignore_eos": True}
+        assert httpx.post(url, json=body).status_code == 401
+        response = httpx.post(url, json=body, headers={"Authorization": "Bearer s3cret"})
+        assert response.status_code == 200 and response.headers["x-ratelimit-limit-tokens"] == "1000"
+        usage = httpx.get(f"{process.base_url}/usage", headers={"Authorization": "Bearer s3cret"}).json()
+        assert [(one["name"], one["output_tokens"]) for one in usage["keys"]] == [("alice", 3)]
+        assert "Authorization: Bearer YOUR_KEY" in process.output and "s3cret" not in process.output

@@ -206,7 +206,7 @@ class _Server(uvicorn.Server):
 def _say_ready(engine: AsyncEngine, address: str, options: EngineConfig) -> None:
     """One line that says where the server is and how to ask it."""
     name = engine.config.served_model_names[0]
-    key = " -H 'Authorization: Bearer YOUR_KEY'" if options.api_key else ""
+    key = " -H 'Authorization: Bearer YOUR_KEY'" if options.api_key or options.api_keys_file else ""
     where = f"--unix-socket {address} http://localhost" if options.uds else address
     body = f'{{"model": "{name}", "prompt": "The future of AI is", "max_tokens": 50, "temperature": 0}}'
     ask = f"curl {where}/v1/completions -H 'Content-Type: application/json'{key} -d '{body}'"
