@@ -17,7 +17,7 @@ from qanat.config.engine_config import ServerOptions
 from qanat.core.errors import ConfigError
 from qanat.server.caller import Caller
 from qanat.server.keys import CHECK_INTERVAL_S, Keys
-from qanat.server.keys_file import Rules, read_keys_file
+from qanat.server.keys_file import FIELDS, Rules, read_keys_file
 from tests.server.test_run import arguments, model  # noqa: F401
 from tests.support.fake_clock import FakeClock
 from tests.support.server_process import ServerProcess, run_command
@@ -71,6 +71,14 @@ def test_every_field_reaches_the_caller(tmp_path: Path) -> None:
     assert keys.find("ops-secret") == Caller("ops", is_named=True, is_admin=True, may_resume=True)
     assert keys.find("alice") is None and keys.find("") is None and keys.find(digest("night-1")) is None
     assert keys.is_required and keys.has_admins
+
+
+def test_the_page_about_limits_shows_a_file_that_is_read_and_names_every_field(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "limits.md").read_text()
+    example = page.split("```yaml\n")[1].split("```")[0]
+    entries = read_keys_file(write(tmp_path, example), Rules())
+    assert [caller.name for _, caller in entries] == ["alice", "nightly-batch", "nightly-batch", "operator"]
+    assert all(f"`{field}`" in page for field in FIELDS)
 
 
 def test_json_is_read_too_and_a_key_of_digits_is_a_text(tmp_path: Path) -> None:
