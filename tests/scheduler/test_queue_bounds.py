@@ -44,6 +44,17 @@ def test_s11_a_full_queue_says_when_it_will_have_moved() -> None:
     loop.check_idle()
 
 
+def test_s11_time_without_requests_is_no_time_with_a_queue() -> None:
+    loop = measured_loop()
+    for name in [name for name in loop.requests if name not in loop.ends]:
+        loop.abort(name)
+    loop.clock.advance(100_000.0)
+    fill(loop, 101, prefix="again")
+    assert refusal(loop).retry_after_s == pytest.approx(101 * 4, rel=0.1)
+    loop.run()
+    loop.check_idle()
+
+
 def test_s11_before_anything_is_measured_the_answer_is_one_second() -> None:
     loop = StepLoop(max_num_seqs=1, max_waiting_requests=3)
     fill(loop, 4)

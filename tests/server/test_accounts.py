@@ -136,6 +136,15 @@ def test_a_refused_request_uses_nothing_up() -> None:
     assert (account.num_requests, account.num_prompt_tokens) == (1, 4)
 
 
+def test_continued_output_is_charged_like_a_prompt_and_counted_as_neither() -> None:
+    account = Account(Caller("a", tokens_per_minute=600), FakeClock())
+    prior = Generation("id", [1] * 10, SamplingParams(n=2, seed=1), output_token_ids=[[5] * 90, None])
+    with account.lease([prior]):
+        pass
+    assert account.tokens is not None and account.tokens.level() == 500
+    assert (account.num_prompt_tokens, account.num_output_tokens) == (10, 0)
+
+
 def test_counts_of_a_request() -> None:
     account = Account(Caller("a"), FakeClock())
     with account.lease([generation(10, n=2)]) as lease:

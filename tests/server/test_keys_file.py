@@ -88,6 +88,14 @@ def test_json_is_read_too_and_a_key_of_digits_is_a_text(tmp_path: Path) -> None:
     assert keys.find("b-key") == Caller("b", is_named=True, tokens_per_minute=5)
 
 
+def test_a_key_need_not_be_ascii(tmp_path: Path) -> None:
+    keys = keys_of(write(tmp_path, "keys: [{name: a, key: ключ}]"), api_key=("clé",))
+    for key, name in (("ключ", "a"), ("clé", "api-key-1")):
+        caller = keys.find(key.encode().decode("latin-1"))
+        assert caller is not None and caller.name == name
+    assert keys.find("ключ") is None  # no header can hold it so
+
+
 def test_keys_of_flags_work_beside_the_file(tmp_path: Path) -> None:
     keys = keys_of(write(tmp_path, "keys: [{name: a, key: a-key}]"), api_key=("x",), admin_api_key=("y",))
     callers = [keys.find(key) for key in ("a-key", "x", "y")]

@@ -39,6 +39,10 @@ class DrainPace:
         self._seen_s = now_s
         self.is_backlogged = is_backlogged
 
+    def pause(self) -> None:
+        """The queue is empty, and no step will tell: what passes until the next one is no time with a queue."""
+        self.is_backlogged = False
+
     @property
     def s_per_request(self) -> float | None:
         """Seconds of a queue from one admission to the next; None while too little was seen."""

@@ -314,3 +314,4 @@ class Scheduler:
             self._waiting.charge(live.request.owner, num_outputs)
         if not self._live:
             self._waiting.settle()
+            self._drain_pace.pause()

@@ -119,15 +119,18 @@ class Account:
 
     @contextlib.contextmanager
     def lease(self, generations: Sequence[Generation]) -> Iterator[Lease]:
-        """Lets a request in and counts it while it runs. Its prompts are charged now, its output as it comes.
+        """Lets a request in and counts it while it runs.
+
+        Its prompts, and output that is continued, are charged now, new output as it comes.
 
         Raises:
             RateLimitError: see `check`.
         """
         num_sequences = sum(generation.sampling.n for generation in generations)
         num_tokens = sum(len(generation.prompt_token_ids) for generation in generations)
-        self.check(num_sequences, num_tokens)
-        for bucket, cost in ((self.requests, 1), (self.tokens, num_tokens)):
+        num_prior = sum(len(ids or ()) for generation in generations for ids in generation.output_token_ids)
+        self.check(num_sequences, num_tokens + num_prior)
+        for bucket, cost in ((self.requests, 1), (self.tokens, num_tokens + num_prior)):
             if bucket is not None:
                 bucket.take(cost)
         lease = Lease(self, num_sequences)
