@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qanat.core.errors import QueueFullError, RateLimitError
+from qanat.core.errors import (
+    EngineDeadError,
+    InvalidRequestError,
+    QanatError,
+    QueueFullError,
+    RateLimitError,
+)
 from qanat.core.events import GenerationEvent
 from qanat.core.sampling_params import SamplingParams
 from qanat.server.accounts import MAX_RETRY_S, Account, Accounts
@@ -122,7 +128,19 @@ def test_a_request_that_fails_gives_its_place_back() -> None:
     with contextlib.suppress(QueueFullError), account.lease([generation(1)]):
         raise QueueFullError("full")
     account.check()
-    assert (account.num_running, account.num_waiting, account.num_requests) == (0, 0, 1)
+    assert (account.num_running, account.num_waiting) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_charged"), [(QueueFullError, False), (InvalidRequestError, False), (EngineDeadError, True)]
+)
+def test_what_the_engine_refuses_is_not_charged(error: type[QanatError], is_charged: bool) -> None:
+    account = Account(Caller("a", tokens_per_minute=100, requests_per_minute=10), FakeClock())
+    with contextlib.suppress(error), account.lease([generation(30)]):
+        raise error("no")
+    assert account.tokens is not None and account.requests is not None
+    assert (account.tokens.level(), account.requests.level()) == ((70, 9) if is_charged else (100, 10))
+    assert (account.num_requests, account.num_prompt_tokens) == ((1, 30) if is_charged else (0, 0))
 
 
 def test_a_refused_request_uses_nothing_up() -> None:
