@@ -131,6 +131,14 @@ def test_a_request_that_fails_gives_its_place_back() -> None:
     assert (account.num_running, account.num_waiting) == (0, 0)
 
 
+def test_what_fails_later_stays_charged() -> None:
+    account = Account(Caller("a"), FakeClock())
+    with contextlib.suppress(InvalidRequestError), account.lease([generation(30)]) as lease:
+        lease.add(tokens(1, num_output_tokens=1))
+        raise InvalidRequestError("no")
+    assert (account.num_requests, account.num_prompt_tokens) == (1, 30)
+
+
 @pytest.mark.parametrize(
     ("error", "is_charged"), [(QueueFullError, False), (InvalidRequestError, False), (EngineDeadError, True)]
 )

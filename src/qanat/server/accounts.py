@@ -139,7 +139,8 @@ class Account:
         try:
             yield lease
         except (QueueFullError, InvalidRequestError):
-            self._charge(-1, -num_tokens, -num_prior)
+            if lease.is_waiting:
+                self._charge(-1, -num_tokens, -num_prior)
             raise
         finally:
             self.num_running -= 1
