@@ -37,7 +37,7 @@ def regex(pattern: str) -> StructuredOutputsParams:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def compiler() -> AsyncIterator[GrammarCompiler]:
-    compiler = GrammarCompiler(StructuredSettings(), lambda: VOCABULARY)
+    compiler = GrammarCompiler(StructuredSettings(), VOCABULARY.packed)
     yield compiler
     await compiler.shutdown()
     assert compiler.child_pid is None
@@ -123,7 +123,7 @@ async def test_a_process_killed_from_outside_is_replaced(compiler: GrammarCompil
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_settings_of_the_server_reach_every_form() -> None:
-    strict = GrammarCompiler(StructuredSettings(is_compact=True, is_closed=True), lambda: VOCABULARY)
+    strict = GrammarCompiler(StructuredSettings(is_compact=True, is_closed=True), VOCABULARY.packed)
     schema = {"type": "object", "properties": {"a": {"const": 1}}}
     grammar = await strict.compile(StructuredOutputsParams(json=schema))
     matcher = make_backend("guidance", VOCABULARY).compile(grammar).matcher()
@@ -155,7 +155,7 @@ async def slow_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Asyn
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     settings = StructuredSettings(compile_timeout_s=3.0)
-    compiler = GrammarCompiler(settings, lambda: VOCABULARY)
+    compiler = GrammarCompiler(settings, VOCABULARY.packed)
     yield compiler
     await compiler.shutdown()
 

@@ -30,7 +30,7 @@ from qanat.core.request import FinishReason
 from qanat.core.sampling_params import SamplingParams
 from qanat.core.timeouts import Timeouts
 from qanat.engine.admission import Admission
-from qanat.engine.constraints import ConstraintMaker, vocabulary_of
+from qanat.engine.constraints import ConstraintMaker, VocabularyPacker
 from qanat.engine.continuation import PriorOutput
 from qanat.engine.core_line import CoreLine, EngineHealth, Listener
 from qanat.engine.messages import AbortRequest, AddRequest, Ready, StepDone, UseVocabulary
@@ -41,7 +41,6 @@ from qanat.engine.restarts import RestartBudget
 from qanat.engine.tokenizer import Tokenizer, load_tokenizer
 from qanat.scheduler.stats import SchedulerStats
 from qanat.structured.compiler import GrammarCompiler
-from qanat.structured.vocabulary import Vocabulary
 
 REFUSALS: tuple[type[QanatError], ...] = (
     QueueFullError,
@@ -78,7 +77,8 @@ class AsyncEngine:
         self.op_table = ready.op_table
         self._admission = Admission(self.config, tokenizer, self.memory_plan.max_cached_tokens)
         self._constraints = ConstraintMaker(tokenizer, self.config)
-        self._compiler = GrammarCompiler(self.config.structured, self._vocabulary)
+        self._vocabulary = VocabularyPacker(tokenizer, self.config)
+        self._compiler = GrammarCompiler(self.config.structured, self._vocabulary.packed)
         self._is_vocabulary_sent = False
         self._metrics = EngineMetrics()
         self._streams: dict[str, RequestStream] = {}  # by the ids of the core
@@ -306,14 +306,11 @@ class AsyncEngine:
             request.constraint = constraint
         return True
 
-    def _vocabulary(self) -> Vocabulary:
-        return vocabulary_of(self.tokenizer, self.config)
-
     async def _send_vocabulary(self) -> None:
         """Once in the life of each core."""
         if not self._is_vocabulary_sent:
             self._is_vocabulary_sent = True
-            await self._core.send(UseVocabulary.of(self._vocabulary()))
+            await self._core.send(UseVocabulary(self._vocabulary.packed()))
 
     def _raise_obstacle(self) -> None:
         obstacle = self._core.death or self._refusal

@@ -24,6 +24,28 @@ def vocabulary_of(tokenizer: Tokenizer, config: ResolvedConfig) -> Vocabulary:
     )
 
 
+class VocabularyPacker:
+    """A tokenizer's vocabulary as bytes, which take a moment to make and are kept.
+
+    Args:
+        tokenizer: may still grow.
+        config: the resolved configuration.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, config: ResolvedConfig) -> None:
+        self._tokenizer = tokenizer
+        self._config = config
+        self._packed = b""
+        self._size = -1
+
+    def packed(self) -> bytes:
+        """See `Vocabulary.packed`."""
+        if self._size != self._tokenizer.vocab_size:
+            self._size = self._tokenizer.vocab_size
+            self._packed = vocabulary_of(self._tokenizer, self._config).packed()
+        return self._packed
+
+
 def check_form(sampling: SamplingParams, eos_token_ids: tuple[int, ...], num_valid_token_ids: int) -> None:
     """Refuses settings that a form cannot go with.
 

@@ -40,14 +40,9 @@ class UseVocabulary(msgspec.Struct, tag=True, frozen=True):
 
     packed: bytes
 
-    @classmethod
-    def of(cls, vocabulary: Vocabulary) -> UseVocabulary:
-        """Packs a vocabulary."""
-        return cls(msgspec.msgpack.encode(vocabulary))
-
     def read(self) -> Vocabulary:
         """Unpacks it."""
-        return msgspec.msgpack.decode(self.packed, type=Vocabulary)
+        return Vocabulary.unpacked(self.packed)
 
 
 class StartProfile(msgspec.Struct, tag=True, frozen=True):

@@ -13,13 +13,12 @@ from qanat.core.events import GenerationEvent
 from qanat.core.sampling_params import SamplingParams
 from qanat.engine.admission import Admission
 from qanat.engine.assembly import build_core
-from qanat.engine.constraints import ConstraintMaker, vocabulary_of
+from qanat.engine.constraints import ConstraintMaker, VocabularyPacker, vocabulary_of
 from qanat.engine.output_processor import OutputProcessor
 from qanat.engine.tokenizer import load_tokenizer
 from qanat.scheduler.stats import SchedulerStats
 from qanat.structured.blocking_compiler import BlockingCompiler
 from qanat.structured.factory import FormFactory
-from qanat.structured.vocabulary import Vocabulary
 
 FORM_WAIT_S = 1.0
 
@@ -38,14 +37,16 @@ class SyncEngine:
         limits = dataclasses.replace(
             config.scheduler, max_waiting_requests=sys.maxsize, max_waiting_tokens=sys.maxsize
         )
-        forms = FormFactory(self._vocabulary)
+        forms = FormFactory(lambda: vocabulary_of(self.tokenizer, self.config))
         self._core, ready = build_core(dataclasses.replace(config, scheduler=limits), forms)
         self.config = ready.config
         self.decisions = [*decisions, *ready.decisions]
         self.memory_plan = ready.memory_plan
         self._admission = Admission(self.config, self.tokenizer, self.memory_plan.max_cached_tokens)
         self._constraints = ConstraintMaker(self.tokenizer, self.config)
-        self._compiler = BlockingCompiler(self.config.structured, self._vocabulary)
+        self._compiler = BlockingCompiler(
+            self.config.structured, VocabularyPacker(self.tokenizer, self.config).packed
+        )
         self._processors: dict[str, OutputProcessor] = {}
         self._owners: dict[str, str] = {}
 
@@ -119,6 +120,3 @@ class SyncEngine:
         self.abort_all()
         self._compiler.shutdown()
         self._core.shutdown()
-
-    def _vocabulary(self) -> Vocabulary:
-        return vocabulary_of(self.tokenizer, self.config)

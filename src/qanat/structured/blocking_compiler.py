@@ -9,7 +9,6 @@ from collections.abc import Callable
 from qanat.config.structured import StructuredSettings
 from qanat.core.structured_outputs import StructuredOutputsParams
 from qanat.structured.compiler import GrammarCompiler
-from qanat.structured.vocabulary import Vocabulary
 
 
 class BlockingCompiler:
@@ -17,12 +16,12 @@ class BlockingCompiler:
 
     Args:
         settings: backend and limits.
-        read_vocabulary: called for each start of the compile process.
+        packed_vocabulary: called for each start of the compile process.
     """
 
-    def __init__(self, settings: StructuredSettings, read_vocabulary: Callable[[], Vocabulary]) -> None:
+    def __init__(self, settings: StructuredSettings, packed_vocabulary: Callable[[], bytes]) -> None:
         self._settings = settings
-        self._read_vocabulary = read_vocabulary
+        self._packed_vocabulary = packed_vocabulary
         self._loop: asyncio.AbstractEventLoop | None = None
         self._compiler: GrammarCompiler | None = None
 
@@ -35,7 +34,7 @@ class BlockingCompiler:
         if self._loop is None or self._compiler is None:
             self._loop = asyncio.new_event_loop()
             threading.Thread(target=self._loop.run_forever, name="form-compiler", daemon=True).start()
-            self._compiler = GrammarCompiler(self._settings, self._read_vocabulary)
+            self._compiler = GrammarCompiler(self._settings, self._packed_vocabulary)
         answer = asyncio.run_coroutine_threadsafe(self._compiler.compile(params), self._loop)
         try:
             return answer.result()
