@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from qanat.core.constraint import Thinking
-from qanat.core.errors import EngineDeadError, InvalidRequestError, StructuredOutputError
+from qanat.core.errors import EngineDeadError, InvalidRequestError, QueueFullError, StructuredOutputError
 from qanat.core.events import GenerationEvent
 from qanat.core.request import FinishReason
 from qanat.core.sampling_params import SamplingParams
@@ -146,6 +146,51 @@ def test_api_056_a_bad_form_is_refused_while_others_run() -> None:
         stats = scripted.engine.stats()
         assert stats.compiler.num_refusals == 3
         assert stats.num_finished["stop"] == 1
+
+    scripted_run(test)
+
+
+def alternatives(keyword: str, depth: int) -> dict[str, Any]:
+    """Nested alternatives, whose number grows with the depth's power."""
+    if depth == 0:
+        return {"type": "string"}
+    inner = alternatives(keyword, depth - 1)
+    options = [
+        {"type": "object", "properties": {"kind": {"const": k}, "next": inner}, "required": ["kind", "next"]}
+        for k in range(2)
+    ]
+    return {keyword: options}
+
+
+HOSTILE: dict[str, StructuredOutputsParams] = {
+    **{f"oneOf {d}": StructuredOutputsParams(json=alternatives("oneOf", d)) for d in (4, 8, 12)},
+    **{f"anyOf {d}": StructuredOutputsParams(json=alternatives("anyOf", d)) for d in (4, 8, 12)},
+    "recursive": StructuredOutputsParams(
+        json={
+            "$ref": "#/$defs/n",
+            "$defs": {"n": {"properties": {"n": {"$ref": "#/$defs/n"}}, "type": "object"}},
+        }
+    ),
+    "10,000 words": StructuredOutputsParams(json={"enum": [f"word {i}" for i in range(10_000)]}),
+    "long text": StructuredOutputsParams(json={"type": "string", "maxLength": 100_000}),
+    "counts in counts": StructuredOutputsParams(regex="((a{1,1000}b){1,1000}c){1,1000}"),
+    "wide": StructuredOutputsParams(regex="(.*a.{200}){50}"),
+    "ambiguous": StructuredOutputsParams(grammar='start: e\ne: e e | "a" | "a" e | e "a"'),
+}
+
+
+def test_perf_009_hostile_forms_are_answered_and_plain_streams_go_on() -> None:
+    async def test(scripted: ScriptedEngine) -> None:
+        scripted.say(["a"] * 60)
+        plain = [asyncio.create_task(collect(scripted, None)) for _ in range(8)]
+        hostile = [collect(scripted, form, max_tokens=30) for form in HOSTILE.values()]
+        results = await asyncio.gather(*hostile, return_exceptions=True)
+        for name, result in zip(HOSTILE, results, strict=True):
+            if isinstance(result, BaseException):
+                assert isinstance(result, StructuredOutputError | QueueFullError), (name, result)
+            else:
+                assert result[-1].finish_reason in (FinishReason.STOP, FinishReason.LENGTH), name
+        assert [text_of(await one) for one in plain] == ["a" * 60] * 8
 
     scripted_run(test)
 
