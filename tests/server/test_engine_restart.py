@@ -13,17 +13,16 @@ import pytest
 from tests.server.test_run import ENDLESS, arguments, model  # noqa: F401
 from tests.server.test_stopping import WAIT_S, error_of, exit_code, wait_until
 from tests.support.server_process import ServerProcess
-from tests.support.startup_script import with_startup_script
+from tests.support.startup_script import UNHURRIED, with_startup_script
 
 pytestmark = pytest.mark.slow
 SHORT = {"prompt": "x", "max_tokens": 3, "temperature": 0, "ignore_eos": True}
 
 FAILING = """
 if is_core:
-    from pathlib import Path
     from qanat.worker.worker import Worker
 
-    trigger = Path({trigger!r})
+    trigger = folder / "trigger"
     execute = Worker.execute
 
     def fail_on_trigger(self, batch):
@@ -45,11 +44,16 @@ def kill_under_a_stream(server: ServerProcess) -> None:
     assert error["code"] == "engine_dead" and "SIGKILL" in error["message"]
 
 
-def test_an_engine_that_dies_comes_back_and_the_second_time_it_does_not(model: str) -> None:  # noqa: F811
+def test_an_engine_that_dies_comes_back_and_the_second_time_it_does_not(
+    model: str,  # noqa: F811
+    tmp_path: Path,
+) -> None:
     flags = ("--restart-engine", "--max-engine-restarts", "1")
-    with ServerProcess(arguments(model, *flags)) as server:
+    environment = with_startup_script(tmp_path, UNHURRIED)
+    with ServerProcess(arguments(model, *flags), environment=environment) as server:
         completions = f"{server.base_url}/v1/completions"
         before = httpx.post(completions, json=SHORT, timeout=WAIT_S).json()["choices"]
+        (tmp_path / "hold-start").touch()
         kill_under_a_stream(server)
         health = httpx.get(f"{server.base_url}/health")
         assert (health.status_code, health.json()["status"]) == (503, "restarting")
@@ -58,6 +62,7 @@ def test_an_engine_that_dies_comes_back_and_the_second_time_it_does_not(model: s
         refused = httpx.post(completions, json=SHORT, timeout=WAIT_S)
         assert refused.status_code == 503 and int(refused.headers["retry-after"]) >= 1
         assert refused.json()["error"]["code"] == "engine_restarting"
+        (tmp_path / "hold-start").unlink()
         wait_until(lambda: httpx.get(f"{server.base_url}/ready").status_code == 200)
         assert httpx.post(completions, json=SHORT, timeout=WAIT_S).json()["choices"] == before
         metrics = httpx.get(f"{server.base_url}/metrics").text
@@ -72,8 +77,10 @@ def test_an_engine_that_dies_comes_back_and_the_second_time_it_does_not(model: s
         assert "died too often (--max-engine-restarts)" in server.output
 
 
-def test_a_signal_ends_a_server_whose_engine_restarts(model: str) -> None:  # noqa: F811
-    with ServerProcess(arguments(model, "--restart-engine")) as server:
+def test_a_signal_ends_a_server_whose_engine_restarts(model: str, tmp_path: Path) -> None:  # noqa: F811
+    environment = with_startup_script(tmp_path, UNHURRIED)
+    with ServerProcess(arguments(model, "--restart-engine"), environment=environment) as server:
+        (tmp_path / "hold-start").touch()
         kill_under_a_stream(server)
         assert httpx.get(f"{server.base_url}/health").json()["status"] == "restarting"
         assert server.stop() == 0
@@ -83,7 +90,7 @@ def test_a_signal_ends_a_server_whose_engine_restarts(model: str) -> None:  # no
 def test_lines_of_a_core_that_fails_name_the_request_and_the_reason(model: str, tmp_path: Path) -> None:  # noqa: F811
     """One step fails: its requests end. Steps keep failing: the process ends and its last words are logged."""
     trigger = tmp_path / "trigger"
-    environment = with_startup_script(tmp_path, FAILING.format(trigger=str(trigger)))
+    environment = with_startup_script(tmp_path, FAILING)
     flags = ("--restart-engine", "--log-format", "json")
     with ServerProcess(arguments(model, *flags), environment=environment) as server:
         trigger.write_text("")

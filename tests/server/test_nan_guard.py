@@ -13,20 +13,24 @@ from tests.server.test_stopping import WAIT_S, error_of
 from tests.support.server_process import ServerProcess
 from tests.support.startup_script import with_startup_script
 
-SCRIPT = """
+SCRIPT = '''
 if is_core:
-    from pathlib import Path
     from qanat.models.decoder import CausalLM
 
-    trigger = Path({trigger!r})
+    trigger = folder / "trigger"
     compute_logits = CausalLM.compute_logits
 
     def spoilt(self, hidden):
+        """From the third time on after there is a trigger."""
+        global num_times
         logits = compute_logits(self, hidden)
-        return logits * float("nan") if trigger.exists() else logits
+        num_times = num_times + 1 if trigger.exists() else 0
+        return logits * float("nan") if num_times >= 3 else logits
+
+    num_times = 0
 
     CausalLM.compute_logits = spoilt
-"""
+'''
 
 
 @pytest.mark.slow
@@ -37,17 +41,16 @@ def test_eng_036_a_request_that_is_spoilt_ends_counts_and_leaves_nothing(
     temperature: float,
 ) -> None:
     trigger = tmp_path / "trigger"
-    environment = with_startup_script(tmp_path, SCRIPT.format(trigger=str(trigger)))
+    environment = with_startup_script(tmp_path, SCRIPT)
     body = {"prompt": "abc", "max_tokens": 3000, "ignore_eos": True, "temperature": temperature, "seed": 1}
     with ServerProcess(arguments(model), environment=environment) as server:
         url = f"{server.base_url}/v1/completions"
         short = httpx.post(url, json={**body, "max_tokens": 9}, timeout=WAIT_S).json()["choices"]
         assert errors(server) == 0
+        trigger.touch()
         with httpx.stream("POST", url, json={**body, "stream": True}, timeout=WAIT_S) as stream:
-            lines = (line for line in stream.iter_lines() if line)
-            next(lines)
-            trigger.write_text("")
-            assert error_of(list(lines)[-1])["code"] == "numeric_error"
+            lines = [line for line in stream.iter_lines() if line]
+            assert len(lines) == 3 and error_of(lines[-1])["code"] == "numeric_error"
         assert httpx.post(url, json=body, timeout=WAIT_S).status_code == 500
         assert errors(server) == 2
         trigger.unlink()

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -16,6 +17,7 @@ import pytest
 
 from tests.server.test_run import ENDLESS, arguments, model  # noqa: F401
 from tests.support.server_process import ServerProcess
+from tests.support.startup_script import UNHURRIED, with_startup_script
 
 pytestmark = pytest.mark.slow
 WAIT_S = 60.0
@@ -66,8 +68,13 @@ def error_of(line: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_every_stream_that_outlasts_the_drain_gets_its_error(model: str, number: int) -> None:  # noqa: F811
-    with ServerProcess(arguments(model, "--shutdown-timeout", "0")) as process:
+def test_every_stream_that_outlasts_the_drain_gets_its_error(
+    model: str,  # noqa: F811
+    tmp_path: Path,
+    number: int,
+) -> None:
+    environment = with_startup_script(tmp_path, UNHURRIED)
+    with ServerProcess(arguments(model, "--shutdown-timeout", "0"), environment=environment) as process:
         with streams(process, NUM_STREAMS) as endings:
             signal_to(process, number)
             errors = [error_of(ending.result(WAIT_S)) for ending in endings]
@@ -77,8 +84,12 @@ def test_every_stream_that_outlasts_the_drain_gets_its_error(model: str, number:
         assert "Traceback" not in process.output and f"{NUM_STREAMS} requests are cut off" in process.output
 
 
-def test_during_the_drain_it_answers_and_takes_nothing_new_until_the_second_signal(model: str) -> None:  # noqa: F811
-    with ServerProcess(arguments(model, *LONG_DRAIN)) as process:
+def test_during_the_drain_it_answers_and_takes_nothing_new_until_the_second_signal(
+    model: str,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    environment = with_startup_script(tmp_path, UNHURRIED)
+    with ServerProcess(arguments(model, *LONG_DRAIN), environment=environment) as process:
         with streams(process, 2) as endings:
             signal_to(process)
             wait_until(lambda: httpx.get(f"{process.base_url}/ready").status_code == 503)
