@@ -6,11 +6,27 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from qanat.config.engine_config import ServerOptions
+from qanat.core.events import GenerationEvent
+from qanat.core.request import FinishReason
+from qanat.server.assembler import ChatAssembler
+from qanat.server.events import Finish, ReasoningDelta, TextDelta, ToolCallDelta
+from qanat.server.tools.parser import CallFormat
 from tests.server.test_errors import refuse, still_serves
-from tests.server.tools.replies import hermes_text, pieces_of, tool, xml_text
+from tests.server.tools.replies import (
+    TEXT_TAG_TOKENIZER,
+    TOKENIZER,
+    assembler,
+    hermes_text,
+    pieces_of,
+    tool,
+    xml_text,
+)
 from tests.support.app_server import AppServer, serving
 from tests.support.scripted_engine import Piece
 
@@ -18,6 +34,7 @@ CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 HI = [{"role": "user", "content": "hi"}]
 BEGUN = [*HI, {"role": "assistant", "content": "It"}]
 CLOSE, OPEN = "</think>", "<think>"
+END_ID = TOKENIZER.piece_id("<|im_end|>")
 TOOLS = [tool("f", {"type": "object", "properties": {"n": {"type": "integer"}}})]
 
 
@@ -267,3 +284,89 @@ def test_not_everybody_may_resume(server: AppServer) -> None:
         for key, status in (("user", 403), ("admin", 200)):
             headers = {"authorization": f"Bearer {key}"}
             assert guarded.http.post(CHAT, json=body, headers=headers).status_code == status
+
+
+def step_by_step(reader: ChatAssembler, ids: list[int]) -> Iterator[list[str]]:
+    """After each token all that was said so far: text, reasoning, calls, the end."""
+    said = ["", "", "", ""]
+    for token_id in ids:
+        reason = FinishReason.STOP if token_id == END_ID else None
+        for event in reader.push(GenerationEvent(token_ids=[token_id], finish_reason=reason)):
+            if isinstance(event, TextDelta):
+                said[0] += event.text
+            elif isinstance(event, ReasoningDelta):
+                said[1] += event.text
+            elif isinstance(event, ToolCallDelta):
+                said[2] += f"|{event.position} {event.name}: " if event.call_id else event.arguments
+            elif isinstance(event, Finish):
+                said[3] += str(msgspec.structs.astuple(event))
+        yield list(said)
+        if said[3]:
+            return
+
+
+OUTPUT_PIECES = [
+    "<think>",
+    "</think>",
+    "<tool_call>",
+    "</tool_call>",
+    "<function=f>",
+    "<parameter=s>\n",
+    "</parameter>",
+]
+OUTPUT_PIECES += [
+    "</function>",
+    "{",
+    '"name": "f"',
+    ', "arguments": {',
+    '"a": "b',
+    '"}}',
+    "STOP",
+    "ST",
+    "OP",
+    "a",
+    " ",
+    "\n",
+]
+OUTPUT_BYTES = [b"\xf0\x9f", b"\x98\x8a", b"\xe4"]
+
+
+@pytest.mark.parametrize("call_format", list(CallFormat))
+@pytest.mark.parametrize("has_tag_tokens", [True, False])
+@settings(max_examples=150)
+@given(
+    pieces=st.lists(st.sampled_from([*OUTPUT_PIECES, *OUTPUT_BYTES]), max_size=16),
+    is_open=st.booleans(),
+    stops=st.sampled_from([[], ["STOP"], ["a\n", "OP"]]),
+    max_calls=st.sampled_from([None, 1]),
+    min_tokens=st.integers(0, 3),
+)
+def test_any_output_goes_on_after_any_token(
+    call_format: CallFormat,
+    has_tag_tokens: bool,
+    pieces: list[Piece],
+    is_open: bool,
+    stops: list[str],
+    max_calls: int | None,
+    min_tokens: int,
+) -> None:
+    tokenizer = TOKENIZER if has_tag_tokens else TEXT_TAG_TOKENIZER
+    ids: list[int] = [*(tokenizer.piece_id(piece) for piece in pieces), END_ID]
+
+    def new() -> ChatAssembler:
+        return assembler(
+            call_format,
+            TOOLS,
+            tokenizer=tokenizer,
+            is_open=is_open,
+            max_calls=max_calls,
+            stop=stops,
+            min_tokens=min_tokens,
+        )
+
+    seen = [["", "", "", ""], *step_by_step(new(), ids)]
+    for cut, before in enumerate(seen[:-1]):
+        resumed = new()
+        resumed.replay(ids[:cut])
+        after = list(step_by_step(resumed, ids[cut:]))[-1]
+        assert [a + b for a, b in zip(before, after, strict=True)] == seen[-1]

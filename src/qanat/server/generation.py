@@ -91,13 +91,12 @@ async def reply_events(
 
 
 class _Choice:
-    """One choice in the making: its assembler, and the tokens that may yet turn out not to count."""
+    """One choice in the making: its assembler, and how many tokens it has."""
 
     def __init__(self, index: int, assembler: Assembler) -> None:
         self._index = index
         self._assembler = assembler
-        self._num_certain = 0
-        self._waiting_ids: list[int] = []
+        self._num_tokens = 0
 
     def replay(self, token_ids: Sequence[int]) -> ReplyStep:
         """Takes the output so far of a choice that is resumed.
@@ -118,19 +117,11 @@ class _Choice:
         return self._step(self._assembler.push(event), event.token_ids, event.num_cached_tokens)
 
     def _step(self, events: list[ReplyEvent], token_ids: list[int], num_cached_tokens: int) -> ReplyStep:
-        num_certain = self._assembler.num_certain_tokens
-        if events and isinstance(events[-1], Finish):
-            num_certain = events[-1].num_output_tokens
-        waiting = self._waiting_ids + token_ids
-        num_new = num_certain - self._num_certain
-        self._waiting_ids, self._num_certain = waiting[num_new:], num_certain
-        return ReplyStep(
-            self._index,
-            events,
-            waiting[:num_new],
-            self._assembler.num_reasoning_tokens,
-            num_cached_tokens,
-        )
+        if events and isinstance(events[-1], Finish):  # the output may end before the event does
+            token_ids = token_ids[: events[-1].num_output_tokens - self._num_tokens]
+        self._num_tokens += len(token_ids)
+        num_reasoning_tokens = self._assembler.num_reasoning_tokens
+        return ReplyStep(self._index, events, token_ids, num_reasoning_tokens, num_cached_tokens)
 
 
 async def _replayed(choice: _Choice, token_ids: Sequence[int]) -> ReplyStep:
