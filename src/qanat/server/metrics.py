@@ -80,7 +80,6 @@ class EngineCollector(Collector):
         yield self._counter(
             "prefix_cache_hits", "Prompt tokens found in the prefix cache.", stats.num_cached_tokens
         )
-        yield from self._form_counters(stats.compiler)
         restarts = CounterMetricFamily(
             f"{OWN_PREFIX}engine_restarts",
             "Engine processes started after one had died.",
@@ -88,6 +87,7 @@ class EngineCollector(Collector):
         )
         restarts.add_metric(list(self._labels.values()), self._engine.num_restarts)
         yield restarts
+        yield from self._form_counters(stats.compiler)
         family = CounterMetricFamily(
             f"{PREFIX}request_success",
             "Requests ended, by reason.",
