@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import queue
 import sys
 from collections.abc import Iterator, Sequence
 
 from qanat.config.resolved import ResolvedConfig
 from qanat.core.constraint import Thinking
 from qanat.core.decision import Decision
+from qanat.core.errors import QanatError
 from qanat.core.events import GenerationEvent
+from qanat.core.profile import ProfileReport
 from qanat.core.sampling_params import SamplingParams
 from qanat.engine.admission import Admission
 from qanat.engine.assembly import build_core
@@ -90,6 +93,7 @@ class SyncEngine:
         while self._core.has_work or self._core.is_preparing:
             if not self._core.has_work:
                 self._core.await_forms(FORM_WAIT_S)
+            self._core.end_overdue_profile()
             for output in self._core.step():
                 processor = self._processors.get(output.request_id)
                 if processor is None:
@@ -105,6 +109,29 @@ class SyncEngine:
     def stats(self) -> SchedulerStats:
         """Counters and gauges of the scheduler."""
         return self._core.stats()
+
+    def start_profile(self) -> None:
+        """Records steps from the next one on, as --profiler-config says.
+
+        Raises:
+            ProfilerStateError: one is recorded or written already, or profiling is switched off.
+            ProfileWriteError: the folder cannot be written to.
+        """
+        self._core.start_profile()
+
+    def stop_profile(self) -> ProfileReport:
+        """Ends the profile and waits for its files; of one that ended by itself, what became of it.
+
+        Raises:
+            ProfilerStateError: there is no profile.
+            ProfileWriteError: its files could not be written.
+        """
+        outcomes: queue.SimpleQueue[ProfileReport | QanatError] = queue.SimpleQueue()
+        self._core.stop_profile(outcomes.put)
+        outcome = outcomes.get()
+        if isinstance(outcome, QanatError):
+            raise outcome
+        return outcome
 
     def abort_all(self) -> None:
         """Ends everything that is queued or running."""

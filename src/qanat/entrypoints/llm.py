@@ -12,6 +12,7 @@ from qanat.config.prepare import prepare
 from qanat.config.wishes import from_keywords
 from qanat.core.constraint import Thinking
 from qanat.core.errors import InvalidRequestError
+from qanat.core.profile import ProfileReport
 from qanat.core.sampling_params import SamplingParams
 from qanat.engine.sync_engine import SyncEngine
 from qanat.entrypoints.results import Completion, Generation
@@ -127,6 +128,24 @@ class LLM:
         params = self._for_each(sampling_params, len(token_ids))
         thinking = [prompt.thinking for prompt in prompts]
         return self._run(token_ids, [None] * len(token_ids), params, use_progress_bar, thinking)
+
+    def start_profile(self) -> None:
+        """Records steps from now on; needs `profiler_config={"torch_profiler_dir": ...}`.
+
+        Raises:
+            ProfilerStateError: a profile is recorded or written already, or profiling is switched off.
+            ProfileWriteError: the folder cannot be written to.
+        """
+        self._engine.start_profile()
+
+    def stop_profile(self) -> ProfileReport:
+        """Ends the profile and waits for its files.
+
+        Raises:
+            ProfilerStateError: there is no profile.
+            ProfileWriteError: its files could not be written.
+        """
+        return self._engine.stop_profile()
 
     def shutdown(self) -> None:
         """Gives model and cache back."""
