@@ -122,7 +122,7 @@ async def test_api_056_a_failure_of_the_second_compilation_ends_one_request(
     alone = choice(await collect(engine, None, max_tokens=60))
     plain = asyncio.create_task(collect(engine, None, max_tokens=60))
     with monkeypatch.context() as patch:
-        patch.setattr(engine._constraints, "constraint", broken)
+        patch.setattr(engine._forms.maker, "constraint", broken)
         with pytest.raises(StructuredOutputError, match="cannot be followed"):
             await collect(engine, NUMBERS)
     assert choice(await plain) == alone
@@ -131,7 +131,7 @@ async def test_api_056_a_failure_of_the_second_compilation_ends_one_request(
 
 async def test_a_compile_process_killed_from_outside_costs_nothing(engine: AsyncEngine) -> None:
     await collect(engine, StructuredOutputsParams(regex="[0-9]{4}"))
-    pid = engine._compiler.child_pid
+    pid = engine._forms.compiler.child_pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     text, _ = choice(await collect(engine, StructuredOutputsParams(regex="[A-F]{4}")))

@@ -10,7 +10,13 @@ from typing import Any
 import pytest
 
 from qanat.core.constraint import Thinking
-from qanat.core.errors import EngineDeadError, InvalidRequestError, QueueFullError, StructuredOutputError
+from qanat.core.errors import (
+    DeadlineError,
+    EngineDeadError,
+    InvalidRequestError,
+    QueueFullError,
+    StructuredOutputError,
+)
 from qanat.core.events import GenerationEvent
 from qanat.core.request import FinishReason
 from qanat.core.sampling_params import SamplingParams
@@ -220,7 +226,7 @@ def stop_the_compiler(scripted: ScriptedEngine) -> None:
     async def never(job: object) -> None:
         await asyncio.Event().wait()
 
-    scripted.engine._compiler._answer = never  # type: ignore[assignment, method-assign]
+    scripted.engine._forms.compiler._answer = never  # type: ignore[assignment, method-assign]
 
 
 @pytest.mark.parametrize("how", ["abort", "leave", "end_all", "shutdown"])
@@ -229,7 +235,7 @@ def test_a_call_may_end_while_its_form_is_compiled(how: str) -> None:
         stop_the_compiler(scripted)
         form = StructuredOutputsParams(regex="a+")
         call = asyncio.create_task(collect(scripted, form, request_id="r"))
-        await wait_until(lambda: bool(scripted.engine._compiler._running))
+        await wait_until(lambda: bool(scripted.engine._forms.compiler._running))
         if how == "abort":
             assert await scripted.engine.abort("r")
             events = await call
@@ -246,7 +252,19 @@ def test_a_call_may_end_while_its_form_is_compiled(how: str) -> None:
             with pytest.raises(EngineDeadError):
                 await call
         assert not scripted.core.has_work
-        await wait_until(lambda: not scripted.engine._compiler._running)
+        await wait_until(lambda: not scripted.engine._forms.compiler._running)
+
+    scripted_run(test)
+
+
+def test_a_deadline_holds_while_a_form_is_compiled() -> None:
+    async def test(scripted: ScriptedEngine) -> None:
+        stop_the_compiler(scripted)
+        params = SamplingParams(structured_outputs=StructuredOutputsParams(regex="a+"))
+        with pytest.raises(DeadlineError):
+            async for _ in scripted.engine.generate([65], params, timeout_s=0.05):
+                pass
+        await wait_until(lambda: not scripted.engine._forms.compiler._running)
 
     scripted_run(test)
 
@@ -256,7 +274,7 @@ def test_an_id_is_taken_while_its_form_is_compiled() -> None:
         stop_the_compiler(scripted)
         form = StructuredOutputsParams(regex="a+")
         call = asyncio.create_task(collect(scripted, form, request_id="r"))
-        await wait_until(lambda: bool(scripted.engine._compiler._running))
+        await wait_until(lambda: bool(scripted.engine._forms.compiler._running))
         with pytest.raises(InvalidRequestError, match="still running"):
             await collect(scripted, None, request_id="r")
         call.cancel()

@@ -30,9 +30,9 @@ from qanat.core.request import FinishReason
 from qanat.core.sampling_params import SamplingParams
 from qanat.core.timeouts import Timeouts
 from qanat.engine.admission import Admission
-from qanat.engine.constraints import ConstraintMaker, VocabularyPacker
 from qanat.engine.continuation import PriorOutput
 from qanat.engine.core_line import CoreLine, EngineHealth, Listener
+from qanat.engine.form_desk import FormDesk
 from qanat.engine.messages import AbortRequest, AddRequest, Ready, StepDone, UseVocabulary
 from qanat.engine.metrics import EngineMetrics, EngineStats
 from qanat.engine.process_client import ProcessClient
@@ -40,7 +40,6 @@ from qanat.engine.request_stream import RequestStream
 from qanat.engine.restarts import RestartBudget
 from qanat.engine.tokenizer import Tokenizer, load_tokenizer
 from qanat.scheduler.stats import SchedulerStats
-from qanat.structured.compiler import GrammarCompiler
 
 REFUSALS: tuple[type[QanatError], ...] = (
     QueueFullError,
@@ -76,9 +75,7 @@ class AsyncEngine:
         self.memory_plan = ready.memory_plan
         self.op_table = ready.op_table
         self._admission = Admission(self.config, tokenizer, self.memory_plan.max_cached_tokens)
-        self._constraints = ConstraintMaker(tokenizer, self.config)
-        self._vocabulary = VocabularyPacker(tokenizer, self.config)
-        self._compiler = GrammarCompiler(self.config.structured, self._vocabulary.packed)
+        self._forms = FormDesk(tokenizer, self.config)
         self._is_vocabulary_sent = False
         self._metrics = EngineMetrics()
         self._streams: dict[str, RequestStream] = {}  # by the ids of the core
@@ -183,7 +180,8 @@ class AsyncEngine:
         stream = RequestStream(request_id, self.tokenizer, requests)
         self._calls[request_id] = stream
         try:
-            if sampling.structured_outputs is None or await self._constrain(stream, sampling, thinking):
+            self._raise_obstacle()
+            if await self._forms.constrain(stream, sampling, thinking):
                 await self._submit(stream)
             while stream.num_open:
                 yield await self._next_event(stream)
@@ -276,41 +274,19 @@ class AsyncEngine:
 
     def stats(self) -> EngineStats:
         """Counters, gauges and histograms since the start."""
-        return self._metrics.snapshot(self._scheduler_stats, self._compiler.stats())
+        return self._metrics.snapshot(self._scheduler_stats, self._forms.stats())
 
     async def shutdown(self) -> None:
         """Ends all requests and the core's process. Safe to call twice."""
         self._core.fail(EngineDeadError("The engine is shutting down."))
         await self._core.close()
-        await self._compiler.shutdown()
-
-    async def _constrain(self, stream: RequestStream, sampling: SamplingParams, thinking: Thinking) -> bool:
-        """Compiles the form of a call. False if the call was ended meanwhile.
-
-        Raises:
-            StructuredOutputError, QueueFullError: see `GrammarCompiler.compile`.
-        """
-        assert sampling.structured_outputs is not None
-        self._raise_obstacle()
-        stream.preparation = asyncio.create_task(self._compiler.compile(sampling.structured_outputs))
-        try:
-            await asyncio.wait({stream.preparation})
-        except asyncio.CancelledError:
-            stream.preparation.cancel()
-            raise
-        task, stream.preparation = stream.preparation, None
-        if stream.is_broken_off:
-            return False
-        constraint = self._constraints.constraint(task.result(), thinking)
-        for request in stream.requests.values():
-            request.constraint = constraint
-        return True
+        await self._forms.shutdown()
 
     async def _send_vocabulary(self) -> None:
         """Once in the life of each core."""
         if not self._is_vocabulary_sent:
             self._is_vocabulary_sent = True
-            await self._core.send(UseVocabulary(self._vocabulary.packed()))
+            await self._core.send(UseVocabulary(self._forms.vocabulary.packed()))
 
     def _raise_obstacle(self) -> None:
         obstacle = self._core.death or self._refusal
