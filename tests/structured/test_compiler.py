@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -229,3 +230,41 @@ async def test_the_end_of_the_parent_ends_what_is_being_compiled(slow_compiler: 
     await asyncio.wait({waiting})
     assert not Path(f"/proc/{job}").exists()
     assert not Path(f"/proc/{child}").exists()
+
+
+PARENT = """
+import asyncio, sys
+from qanat.config.structured import StructuredSettings
+from qanat.core.structured_outputs import StructuredOutputsParams
+from qanat.structured.compiler import GrammarCompiler
+from tests.structured.vocabularies import VOCABULARY
+
+async def main():
+    compiler = GrammarCompiler(StructuredSettings(), VOCABULARY.packed)
+    await compiler.compile(StructuredOutputsParams(regex="a"))
+    print(compiler.child_pid, flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"  # somebody else has to take note of its end
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_nothing_outlives_a_parent_that_is_killed() -> None:
+    parent = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", PARENT, stdout=asyncio.subprocess.PIPE
+    )
+    assert parent.stdout is not None
+    child = int(await parent.stdout.readline())
+    assert is_running(child)
+    parent.kill()
+    await parent.wait()
+    await wait_until(lambda: not is_running(child))

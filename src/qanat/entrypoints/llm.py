@@ -19,8 +19,8 @@ from qanat.entrypoints.results import Completion, Generation
 from qanat.server.encoding import PromptEncoder
 from qanat.server.messages import Message, normalise_messages
 from qanat.server.renderer import ChatRenderer, check_chat_options, load_template
-from qanat.server.tools.choice import checked_tools
 from qanat.server.sampling_defaults import read_sampling_defaults
+from qanat.server.tools.choice import checked_tools
 
 Prompt = str | Sequence[int]
 Conversation = Sequence[Mapping[str, Any]]
