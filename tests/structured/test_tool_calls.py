@@ -237,6 +237,76 @@ def test_api_042_what_would_read_back_as_another_type_cannot_be_written(paramete
     assert not form(TOOLS, "qwen3_xml").accepts(call_of(parameter, value))
 
 
+UNIONS: list[dict[str, Any]] = [
+    {"type": "string"},
+    {"type": ["string", "null"]},
+    {"type": "string", "nullable": True},
+    {"type": ["string", "boolean"]},
+    {"type": ["string", "integer"]},
+    {"type": ["string", "number", "null"]},
+    {"type": ["string", "integer"], "minimum": 3},
+    {"type": ["integer", "null"]},
+    {"type": "number"},
+    {"type": "boolean"},
+    {"anyOf": [{"type": "string", "maxLength": 4}, {"type": "object", "required": ["a"]}]},
+    {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "integer"}}, {"type": "null"}]},
+    {"oneOf": [{"type": "string", "pattern": "^[0-9n]"}, {"type": "integer"}]},
+    {"enum": ["null", None, "5", 5, True, "{}", " a "]},
+    {"const": "none"},
+    {"anyOf": [{"const": "5"}, {"type": "null"}]},
+    {"type": "object", "additionalProperties": {"type": ["string", "null"]}},
+    {"type": "array", "items": {"type": "string"}},
+    {},
+]
+PIECES = [
+    "null",
+    "None",
+    "NULL",
+    "true",
+    "False",
+    "5",
+    "-0",
+    "1e5",
+    "2.5",
+    "{",
+    "}",
+    "[",
+    "]",
+    '"',
+    '"a"',
+    ": ",
+    ", ",
+]
+PIECES += [
+    "{}",
+    "[1]",
+    '{"a": 1}',
+    " ",
+    "\n",
+    "\t",
+    "\x1c",
+    "\xa0",
+    "a",
+    "é",
+    "<",
+    "</parameter",
+    ">",
+    "</parameter>",
+    "\\",
+]
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.sampled_from(UNIONS), st.lists(st.sampled_from(PIECES), max_size=5))
+def test_whatever_may_be_written_reads_back_with_a_type_of_the_schema(
+    schema: dict[str, Any], pieces: list[str]
+) -> None:
+    tools = [tool("f", {"type": "object", "properties": {"p": schema}})]
+    text = f"<tool_call>\n<function=f>\n<parameter=p>\n{''.join(pieces)}\n</parameter>\n</function>\n</tool_call>"
+    if form(tools, "qwen3_xml").accepts(text):
+        check(read_back(text, tools, "qwen3_xml"), tools)
+
+
 def test_no_nested_text_or_key_holds_the_tag_that_closes_the_parameter() -> None:
     free = {"type": "object", "properties": {"o": {"type": "object"}, "a": {"type": "array"}}}
     walker = form([tool("f", free)], "qwen3_xml")

@@ -36,7 +36,8 @@ _SPELLINGS = {
     "number": r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?",
 }
 _SEPARATORS = (", ?", ": ?")
-_NESTED = frozenset({"object", "array"})
+_BRACKETS = {"object": r"\{", "array": r"\["}
+_NESTED = frozenset(_BRACKETS)
 _NUMBERS = frozenset({"integer", "number"})
 _NAME = re.compile(r"[^<>\n]+")
 
@@ -169,8 +170,8 @@ class XmlArguments:
         parts += [f"~/{_SPACE}{_SPELLINGS[name]}{_SPACE}/" for name in sorted(types & _SPELLINGS.keys())]
         if is_bounded and types & _NUMBERS:
             parts.append(f"~{_NUMBER_START}")
-        if types & _NESTED:
-            parts.append(f"~/{_SPACE}[\\[{{]{ANY_TEXT}/")
+        for name in sorted(types & _BRACKETS.keys()):
+            parts.append(f"~/{_SPACE}{_BRACKETS[name]}{ANY_TEXT}/")
         return f"({' & '.join(parts)})"
 
     def _json(self, schema: Schema, types: frozenset[str]) -> str:
