@@ -18,10 +18,8 @@ from qanat.core.structured_outputs import StructuredOutputsParams
 from qanat.structured import compiler as compiler_module
 from qanat.structured.backend import make_backend
 from qanat.structured.compiler import GrammarCompiler
+from tests.house.checkout import ROOT
 from tests.structured.vocabularies import VOCABULARY, allowed
-
-SLOW_WORDS = "slow"
-"""A form that the process of `slow_compiler` never finishes."""
 
 
 async def wait_until(condition: Callable[[], bool]) -> None:
@@ -134,6 +132,14 @@ async def test_settings_of_the_server_reach_every_form() -> None:
     await strict.shutdown()
 
 
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"  # somebody else has to take note of its end
+
+
 def children(pid: int) -> list[int]:
     return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
@@ -154,8 +160,9 @@ async def slow_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Asyn
         "    return real(self, params)\n"
         "guidance.GuidanceBackend.grammar = grammar\n"
     )
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    settings = StructuredSettings(compile_timeout_s=3.0)
+    path = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
+    settings = StructuredSettings(compile_timeout_s=5.0)
     compiler = GrammarCompiler(settings, VOCABULARY.packed)
     yield compiler
     await compiler.shutdown()
@@ -198,6 +205,7 @@ async def test_who_leaves_cancels_but_not_for_others(slow_compiler: GrammarCompi
     await wait_until(lambda: len(children(child)) == 1)
     leaving.cancel()
     await asyncio.wait({leaving})
+    await slow_compiler.compile(regex("after it"))  # whatever the process was told before has been done then
     assert len(children(child)) == 1
     staying.cancel()
     await asyncio.wait({staying})
@@ -228,8 +236,8 @@ async def test_the_end_of_the_parent_ends_what_is_being_compiled(slow_compiler: 
     (job,) = children(child)
     await slow_compiler.shutdown()
     await asyncio.wait({waiting})
-    assert not Path(f"/proc/{job}").exists()
-    assert not Path(f"/proc/{child}").exists()
+    await wait_until(lambda: not is_running(job))
+    assert not is_running(child)
 
 
 PARENT = """
@@ -249,18 +257,10 @@ asyncio.run(main())
 """
 
 
-def is_running(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"  # somebody else has to take note of its end
-
-
 @pytest.mark.asyncio(loop_scope="module")
 async def test_nothing_outlives_a_parent_that_is_killed() -> None:
     parent = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", PARENT, stdout=asyncio.subprocess.PIPE
+        sys.executable, "-c", PARENT, stdout=asyncio.subprocess.PIPE, cwd=ROOT
     )
     assert parent.stdout is not None
     child = int(await parent.stdout.readline())
