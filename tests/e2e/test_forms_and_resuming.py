@@ -54,14 +54,14 @@ def test_an_answer_goes_on_with_the_same_tokens(open_server: httpx.Client, field
     whole = ask(open_server, return_token_ids=True, **fields)
     ids = whole["token_ids"]
     assert len(ids) > 10
-    for cut in range(0, len(ids), 4):
+    for cut in range(0, len(ids), max(1, len(ids) // 5)):
         resumed = ask(open_server, return_token_ids=True, resume={"output_token_ids": [ids[:cut]]}, **fields)
         for call in [*resumed["message"].get("tool_calls", []), *whole["message"].get("tool_calls", [])]:
             call["id"] = ""
         assert resumed == whole, cut
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("thinking", [True, False])
 def test_answers_have_their_form(open_server: httpx.Client, seed: int, thinking: bool) -> None:
     fields = {"seed": seed, "max_tokens": 400, "chat_template_kwargs": {"enable_thinking": thinking}}
