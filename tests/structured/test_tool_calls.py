@@ -464,6 +464,34 @@ def test_a_schema_that_is_not_strict_never_prevents_a_call(call_format: str, sch
         assert read_back(walker.random_walk(seed), tools, call_format)
 
 
+LOOSE = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "pattern": r"^(?!\s*$).+"},
+        "both": {"type": "string", "pattern": "(^a$)"},
+        "map": {
+            "type": "object",
+            "patternProperties": {"^a": {"type": "integer"}, "^ab": {}},
+            "additionalProperties": False,
+        },
+        "few": {"type": "object", "properties": {"x": {}}, "maxProperties": 3},
+        "days": {"type": "integer"},
+    },
+    "required": ["name", "days"],
+}
+
+
+@BOTH
+def test_of_a_schema_that_is_not_strict_as_much_is_kept_as_can_be(call_format: str) -> None:
+    walker = form([tool("f", LOOSE, is_strict=False)], call_format)
+    arguments = {"name": "", "both": "b", "map": {"abc": 1}, "few": {"x": 1}, "days": 3}
+    assert walker.accepts(written("f", arguments, call_format))
+    assert not walker.accepts(written("f", {"name": "x"}, call_format))
+    assert not walker.accepts(written("f", {"name": "x", "days": "many"}, call_format))
+    with pytest.raises(StructuredOutputError):
+        form([tool("f", LOOSE)], call_format)
+
+
 def test_names_that_xml_cannot_hold_are_refused_or_left_out() -> None:
     with pytest.raises(StructuredOutputError, match="a<b"):
         form([tool("a<b")], "qwen3_xml")

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from qanat.core.errors import StructuredOutputError
+from qanat.structured.library import leave_out_unsupported
 from qanat.structured.schema_keywords import (
     COMBINATORS,
     UNSUPPORTED,
@@ -141,6 +142,8 @@ class SchemaDocument:
                 enforced = self._enforced(keyword, value, path, is_composed or _is_joined(keyword, node))
                 if enforced is not None or (keyword == "const" and value is None):
                     schema[keyword] = enforced
+        if self._is_lenient:
+            leave_out_unsupported(schema)
         _order_items(schema)
         check_bounds(schema, path)
         for what in ("Properties", "Items"):
