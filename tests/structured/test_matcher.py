@@ -53,6 +53,37 @@ def test_open_thoughts_are_free_but_for_an_end_of_the_output() -> None:
     assert allowed(matcher) == {b"y"}
 
 
+def test_a_call_ends_thoughts_where_the_form_begins_with_one() -> None:
+    call = token("<tool_call>")
+    grammar = BACKEND.grammar(
+        StructuredOutputsParams(
+            structural_tag={
+                "type": "structural_tag",
+                "format": {
+                    "type": "tag",
+                    "begin": "<tool_call>",
+                    "content": {"type": "const_string", "value": "xy"},
+                    "end": "z",
+                },
+            }
+        )
+    )
+    tags = Constraint("guidance", grammar, Thinking.OPEN, THINK, END_THINK, [BLANK], call)
+    matcher = FACTORY.matcher(tags)
+    take(matcher, "ab")
+    matcher.consume(call)
+    assert allowed(matcher) == {b"x", b"xy"} & set(TOKENS)
+    take(matcher, "x")
+    matcher.rollback(2)
+    assert allowed(matcher) == set(TOKENS) - ENDS
+    matcher.consume(END_THINK)
+    assert allowed(matcher) == {b"<tool_call>", b"\n"}
+    text = BACKEND.grammar(StructuredOutputsParams(regex="xy"))
+    matcher = FACTORY.matcher(Constraint("guidance", text, Thinking.OPEN, THINK, END_THINK, [BLANK], call))
+    matcher.consume(call)
+    assert allowed(matcher) == set(TOKENS) - ENDS
+
+
 def test_thoughts_may_be_opened_or_left_out() -> None:
     thoughtful, brief = gate(Thinking.OPTIONAL), gate(Thinking.OPTIONAL)
     assert allowed(thoughtful) == {b"x", b"<think>"}

@@ -37,7 +37,9 @@ def lark_of(source: str) -> str:
     try:
         return str(gbnf_to_lark(_tidied(source)))
     except Exception as error:  # the converter raises bare exceptions, and RecursionError
-        raise StructuredOutputError(f"The grammar is not understood as GBNF: {error}", param="grammar") from None
+        raise StructuredOutputError(
+            f"The grammar is not understood as GBNF: {error}", param="grammar"
+        ) from None
 
 
 def _tidied(source: str) -> str:

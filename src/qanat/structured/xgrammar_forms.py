@@ -159,9 +159,7 @@ def _check_keywords(node: Mapping[str, Any]) -> None:
     if "pattern" in node and "format" in node:
         raise _unsupported("a pattern beside a format")
     if "pattern" in node and _WHOLE.fullmatch(node["pattern"]) is None:
-        raise _unsupported(
-            "patterns other than ^...$ without anchors, look-around or alternatives inside"
-        )
+        raise _unsupported("patterns other than ^...$ without anchors, look-around or alternatives inside")
 
 
 def _spell_out(node: dict[str, Any]) -> None:
