@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.e2e.test_processes import gauge
 from tests.server.test_run import ENDLESS, arguments, model  # noqa: F401
 from tests.support.server_process import ServerProcess
 from tests.support.startup_script import UNHURRIED, with_startup_script
@@ -75,13 +76,21 @@ def test_every_stream_that_outlasts_the_drain_gets_its_error(
 ) -> None:
     environment = with_startup_script(tmp_path, UNHURRIED)
     with ServerProcess(arguments(model, "--shutdown-timeout", "0"), environment=environment) as process:
-        with streams(process, NUM_STREAMS) as endings:
+        url, body = f"{process.base_url}/v1/completions", {**ENDLESS, "stream": False}
+        with streams(process, NUM_STREAMS) as endings, concurrent.futures.ThreadPoolExecutor(1) as pool:
+            whole = pool.submit(httpx.post, url, json=body, timeout=WAIT_S)
+            wait_until(lambda: gauge(process, "vllm:num_requests_running") == NUM_STREAMS + 1)
             signal_to(process, number)
             errors = [error_of(ending.result(WAIT_S)) for ending in endings]
+            answer = whole.result(WAIT_S)
+        assert answer.status_code == 503 and int(answer.headers["retry-after"]) >= 1
+        errors.append(answer.json()["error"])
         assert {(error["code"], error["type"]) for error in errors} == {("unavailable", "server_error")}
         assert all("stopped" in error["message"] for error in errors)
         assert exit_code(process) == 0
-        assert "Traceback" not in process.output and f"{NUM_STREAMS} requests are cut off" in process.output
+        assert (
+            "Traceback" not in process.output and f"{NUM_STREAMS + 1} requests are cut off" in process.output
+        )
 
 
 def test_during_the_drain_it_answers_and_takes_nothing_new_until_the_second_signal(
