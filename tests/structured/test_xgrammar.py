@@ -113,6 +113,11 @@ def test_what_is_not_offered_or_wrong_is_refused(form: dict[str, Any]) -> None:
         walker(**form)
 
 
+def test_messages_of_the_library_name_the_fault_alone() -> None:
+    with pytest.raises(StructuredOutputError, match="^The form cannot be followed: Regex parsing error"):
+        walker(regex="(")
+
+
 def test_api_058_whitespace_is_bounded_and_nothing_follows_the_last_brace() -> None:
     form = walker(json_object=True)
     assert form.allowed("{}") == {END}

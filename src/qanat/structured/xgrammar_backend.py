@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 import xgrammar
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 MAX_FORCED_TOKENS = 16
 MAX_MESSAGE_CHARS = 300
 
+_SOURCE_LINE = re.compile(r"^\[[^\]]*\] \S+: ")
+"""Time and place in the library's own code, which its messages begin with."""
 _NO_TEXT = b"\xff"
 """Begins the bytes of tokens that are no text: no text in UTF-8 holds it, so only a token's number allows them."""
 
@@ -47,7 +50,7 @@ class XgrammarBackend:
         try:
             return XgrammarForm(self._compiler.compile_structural_tag(grammar))
         except (RuntimeError, ValueError) as error:
-            message = " ".join(str(error).split())[:MAX_MESSAGE_CHARS]
+            message = _SOURCE_LINE.sub("", " ".join(str(error).split()))[:MAX_MESSAGE_CHARS]
             raise StructuredOutputError(f"The form cannot be followed: {message}") from None
 
 
