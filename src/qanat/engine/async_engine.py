@@ -283,10 +283,11 @@ class AsyncEngine:
         await self._forms.shutdown()
 
     async def _send_vocabulary(self) -> None:
-        """Once in the life of each core."""
+        """Once in the life of each core, before its first request."""
         if not self._is_vocabulary_sent:
             self._is_vocabulary_sent = True
-            await self._core.send(UseVocabulary(self._forms.vocabulary.packed()))
+            with contextlib.suppress(EngineDeadError):  # the next core gets it too
+                await self._core.send(UseVocabulary(self._forms.vocabulary.packed()))
 
     def _raise_obstacle(self) -> None:
         obstacle = self._core.death or self._refusal

@@ -102,7 +102,7 @@ def after_death(job_id: int, setup: Setup, status: int) -> Refused:
         return out_of_time(job_id, setup)
     if number in (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS):
         return out_of_memory(job_id, setup)
-    return Refused(job_id, "Compiling the form failed; simplify it.")
+    return Refused(job_id, "Compiling the form was broken off. Try again.", is_overrun=True)
 
 
 def _limit(setup: Setup) -> None:

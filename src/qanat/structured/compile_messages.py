@@ -53,7 +53,7 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
         job_id: of the job.
         message: why, and what to change.
         param: the field at fault.
-        is_overrun: a limit on time or memory was met.
+        is_overrun: a limit on time or memory was met; another time it may not be.
     """
 
     job_id: int
