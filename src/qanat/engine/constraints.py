@@ -10,6 +10,7 @@ from qanat.engine.tokenizer import Tokenizer
 from qanat.structured.vocabulary import Vocabulary
 
 THINK_START, THINK_END = "<think>", "</think>"
+CALL_START = "<tool_call>"
 BLANKS = frozenset((b"\n", b"\n\n"))
 """What may stand between the end of the thoughts and the form, as one token."""
 
@@ -78,6 +79,7 @@ class ConstraintMaker:
         self._settings = config.structured
         self._start_id = tokenizer.token_id(THINK_START)
         self._end_id = tokenizer.token_id(THINK_END)
+        self._call_start_id = tokenizer.token_id(CALL_START)
         self._tokenizer = tokenizer
         self._blank_ids: list[int] = []
         self._num_looked_at = 0
@@ -92,7 +94,9 @@ class ConstraintMaker:
         backend = self._settings.backend
         if thinking is Thinking.NONE or self._end_id is None or self._settings.is_in_reasoning:
             return Constraint(backend, grammar)
-        return Constraint(backend, grammar, thinking, self._start_id, self._end_id, self._blanks())
+        return Constraint(
+            backend, grammar, thinking, self._start_id, self._end_id, self._blanks(), self._call_start_id
+        )
 
     def _blanks(self) -> list[int]:
         """Tokens that are blank lines and nothing else; looked for once."""

@@ -96,7 +96,6 @@ class ChatAssembler:
         tags: ids of the thinking tags; None leaves the text in one piece.
         is_reasoning_open: the prompt left a thinking block open.
         calls: reads the tool calls; None leaves them in the text.
-        has_form: the output is held to a form that begins after the reasoning, so that no call ends it.
     """
 
     def __init__(
@@ -107,15 +106,12 @@ class ChatAssembler:
         tags: ThinkTags | None,
         is_reasoning_open: bool,
         calls: CallReader | None = None,
-        *,
-        has_form: bool = False,
     ) -> None:
         self._index = index
         self._tokenizer = tokenizer
         self._sampling = sampling
         self._tags = tags
         self._calls = calls
-        self._has_form = has_form
         self._tag_reader = TagReader(tokenizer) if calls is not None else None
         self._detokenizer = IncrementalDetokenizer(
             tokenizer, skip_special_tokens=sampling.skip_special_tokens
@@ -233,7 +229,7 @@ class ChatAssembler:
 
     def _take_outside(self, unit: Unit, news: News) -> StopMatch | None:
         """Handles a unit of the reasoning or of the answer."""
-        if self._calls is not None and not (self._is_reasoning and self._has_form):
+        if self._calls is not None:
             if self._calls.begins_at(unit):
                 return None
             if self._calls.closes_at(unit):

@@ -96,7 +96,6 @@ class ChatPlanner:
                 tags,
                 is_reasoning_open,
                 rules.call_reader(index),
-                has_form=rules.form is not None,
             )
 
         reply = ChatReply(request, reply_id, service.models_of(caller)[0], prompt_ids, rules.use)

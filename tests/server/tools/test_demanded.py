@@ -10,7 +10,7 @@ import pytest
 
 from tests.server.test_errors import refuse, still_serves
 from tests.server.tools.replies import hermes_text, pieces_of, tool, xml_text
-from tests.server.tools.test_chat_tools import GO, PATH, both, whole
+from tests.server.tools.test_chat_tools import GO, PATH, ask, both, whole
 from tests.support.app_server import AppServer
 
 CLOSE = "</think>"
@@ -141,11 +141,23 @@ def test_with_a_form_the_output_is_calls_or_an_answer(written: Any) -> None:
     assert (text, reason, parsed(calls)) == (None, "tool_calls", OSLO)
 
 
-def test_a_call_within_thoughts_does_not_count_where_one_is_demanded(server: AppServer) -> None:
-    call = xml_text("get_weather", {"city": "Oslo", "days": 3})
-    server.say(pieces_of("I might " + xml_text("x", {"y": 1}) + " or not" + CLOSE + "\n\n" + call, 5))
-    _, reason, calls = both(server, tools=TOOLS, tool_choice="required")[0]
-    assert (parsed(calls), reason) == (OSLO, "tool_calls")
+@pytest.mark.parametrize(
+    "fields", [{"tool_choice": "required"}, {"tools": [strict(WEATHER)]}], ids=["required", "strict"]
+)
+def test_a_call_that_ends_the_thoughts_is_held_to_its_schema(
+    server: AppServer, qwen3_server: AppServer, fields: dict[str, Any]
+) -> None:
+    """Models begin calls without closing their thoughts."""
+    for running, call, opening in ((server, xml_text, []), (qwen3_server, hermes_text, ["<think>"])):
+        written = call("get_weather", {"city": "Oslo", "days": 3, "town": "x"})
+        running.say([*opening, *pieces_of("I look it up " + written, 1)])
+        asked = {"tools": TOOLS, **fields}
+        _, reason, calls = both(running, **asked)[0]
+        name, arguments = parsed(calls)[0]
+        jsonschema.validate(arguments, WEATHER)
+        assert (name, arguments["city"], reason) == ("get_weather", "Oslo", "tool_calls")
+        message = ask(running, **asked)["choices"][0]["message"]
+        assert message["reasoning"].startswith("I look it up")
 
 
 @pytest.mark.parametrize(
