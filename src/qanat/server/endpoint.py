@@ -121,6 +121,7 @@ class GenerationEndpoint(Generic[Chunk]):
         output, watch = _Output(with_headers(send, account.headers)), Stopwatch()
         try:
             account.check()
+            await self._service.turnstile.enter()
             plan = await self._plan(body, request_id, caller)
             engine_ids = [generation.request_id for generation in plan.generations]
             names = {request_id, *map(reply_id_of, engine_ids)}

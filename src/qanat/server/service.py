@@ -21,6 +21,7 @@ from qanat.server.requests import GenerationRequest
 from qanat.server.running import RunningRequests
 from qanat.server.tags import ThinkTags
 from qanat.server.tools.parser import CallFormat, choose_format
+from qanat.server.turnstile import Turnstile
 
 _USABLE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
@@ -39,6 +40,7 @@ class Service:
         running: generations by request id.
         accounts: bounds and counts of each caller.
         default_timeout_s: for requests that do not say how long they may take; None for no bound.
+        turnstile: spreads the beginnings of requests over turns of the event loop.
         call_format: how the model writes tool calls; None leaves them in the text.
         reads_auto_calls: calls are read where the model was free to call; where it had to, they always are.
     """
@@ -53,6 +55,7 @@ class Service:
     call_format: CallFormat | None = None
     reads_auto_calls: bool = True
     accounts: Accounts = field(default_factory=Accounts)
+    turnstile: Turnstile = field(default_factory=Turnstile)
     default_timeout_s: float | None = None
 
     @classmethod
