@@ -286,6 +286,17 @@ def test_perf_001_whatever_is_long_is_rendered_off_the_loop(
     encoder.close()
 
 
+def test_perf_001_more_messages_than_the_window_has_tokens_are_not_looked_at() -> None:
+    class Untouchable(dict[str, Any]):
+        def get(self, *args: Any) -> Any:
+            raise AssertionError("a message was read")
+
+    renderer = make_renderer(PLAIN)
+    with pytest.raises(ContextLengthError, match="100001 entries") as caught:
+        asyncio.run(renderer.render([Untouchable()] * (WINDOW + 1), None))
+    assert caught.value.param == "messages"
+
+
 def test_perf_001_measuring_stops_where_the_answer_is_known() -> None:
     class Endless(list[str]):
         def __iter__(self) -> Iterator[str]:

@@ -126,6 +126,9 @@ WRONG_SCHEMAS: list[dict[str, Any]] = [
     {"$ref": "#/$defs/nowhere"},
     {"type": "objct"},
     {"enum": []},
+    {"type": "array", "minItems": 3, "maxItems": 1},
+    {"$defs": {"n": {"$ref": "#/$defs/n"}}, "$ref": "#/$defs/n"},
+    {"type": "string", "pattern": "(?<=a)b"},
 ]
 
 
@@ -167,6 +170,22 @@ def test_api_056_wrong_forms_are_refused_by_name(
     refuse(server.post(CHAT, {"messages": HI, **fields}), param=param)
     refuse(server.post(COMPLETIONS, {"prompt": "x", **fields}), param=param)
     still_serves(server)
+
+
+def test_output_that_breaks_the_form_cannot_be_resumed() -> None:
+    with serving(ServerOptions(allow_resume=True)) as server:
+        server.say(TALK)
+        body = {"messages": HI, "seed": 1, "response_format": AS_SCHEMA, **OFF}
+        resume = {"output_token_ids": [list(b"Sure")]}
+        refuse(server.post(CHAT, {**body, "resume": resume}), param="response_format")
+        still_serves(server)
+
+
+def test_a_message_goes_on_with_a_form_for_what_is_new(server: AppServer) -> None:
+    server.say(["no", "}", "}"])
+    messages = [*HI, {"role": "assistant", "content": '{"answer": "17"'}]
+    answer = both(server, messages=messages, continue_final_message=True, guided_regex=" ?}")
+    assert (answer.text, answer.finish_reason) == ("}", "stop")
 
 
 def test_an_answer_with_a_form_goes_on_after_every_token() -> None:

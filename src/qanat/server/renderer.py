@@ -95,6 +95,7 @@ class ChatRenderer:
                 allowed, or the final message cannot be continued.
             ContextLengthError: the prompt is far longer than the window.
         """
+        self._encoder.check_num_parts(len(messages), field="messages")
 
         def work() -> RenderedPrompt:
             return self.render_now(normalise_messages(messages), tools, variables, ending)
@@ -110,8 +111,19 @@ class ChatRenderer:
     ) -> RenderedPrompt:
         """The same for callers without an event loop, from messages as `normalise_messages` returns them."""
         merged = self._merged(variables)
-        text, history = self._texts(messages, tools, merged, ending)
+        adapted = self._adapt(messages)
+
+        def rendered(messages: list[Message], *, is_reply: bool) -> str:
+            return self._template.render(messages, tools, variables=merged, has_generation_prompt=is_reply)
+
+        if ending is Ending.CONTINUE:
+            check_final_message(adapted)
+            mark = new_mark()
+            text = cut_at(rendered(marked(adapted, mark), is_reply=False), mark, adapted)
+        else:
+            text = rendered(adapted, is_reply=ending is Ending.REPLY)
         token_ids = self._encoder.encode(text, field="messages")
+        history = rendered(adapted, is_reply=False) if ending is Ending.REPLY else text
         reply_ids = self._encoder.encode(text[len(history) :]) if text.startswith(history) else []
         if token_ids[len(token_ids) - len(reply_ids) :] != reply_ids:
             reply_ids = []  # a template without a clear boundary: nothing is known about the reply's beginning
@@ -120,27 +132,6 @@ class ChatRenderer:
         if ending is not Ending.CONTINUE:
             thinking = self._thinking(reply_ids, is_off=merged.get("enable_thinking") is False)
         return RenderedPrompt(token_ids, thinking, reply_start, self._last_user_start(token_ids, reply_start))
-
-    def _texts(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Mapping[str, Any]] | None,
-        variables: Mapping[str, Any],
-        ending: Ending,
-    ) -> tuple[str, str]:
-        """The prompt, and its beginning without what the template adds for the reply."""
-
-        def rendered(messages: list[Message], *, is_reply: bool) -> str:
-            return self._template.render(messages, tools, variables=variables, has_generation_prompt=is_reply)
-
-        adapted = self._adapt(messages)
-        if ending is Ending.CONTINUE:
-            check_final_message(adapted)
-            mark = new_mark()
-            text = cut_at(rendered(marked(adapted, mark), is_reply=False), mark, adapted)
-            return text, text
-        history = rendered(adapted, is_reply=False)
-        return (rendered(adapted, is_reply=True) if ending is Ending.REPLY else history), history
 
     def _merged(self, variables: Mapping[str, Any] | None) -> dict[str, Any]:
         """The request's variables, checked, over the defaults."""
