@@ -101,6 +101,22 @@ def test_s12_hope_that_goes_while_waiting_is_given_up_then_and_not_at_the_deadli
     assert error_of(loop, "waits")[0] == "timeout.first_token"
 
 
+@pytest.mark.parametrize("num_before", [0, 1])
+def test_s12_hope_that_goes_with_the_pace_is_given_up_before_the_prefill(num_before: int) -> None:
+    loop = measured_loop(max_num_seqs=4, max_num_batched_tokens=256)
+    now_s = loop.clock.now_s
+    for number in range(num_before):  # another request enters in the very same step
+        loop.add(make_request(f"before-{number}", 16, 2, arrival_time_s=now_s))
+    loop.add(make_request("a", 640, 4, arrival_time_s=now_s, first_token_deadline_s=now_s + 100.0))
+    loop.scheduler.observe_step(100_000, 100_000.0)  # from now on a second a token
+    loop.step(1.0)
+    loop.step(1.0)
+    assert loop.requests["a"].num_computed_tokens == 0
+    assert "its 640 tokens need about" in error_of(loop, "a")[1]
+    loop.run()
+    loop.check_idle()
+
+
 def test_s12_nothing_is_given_up_on_a_guess() -> None:
     loop = StepLoop(max_num_batched_tokens=64, num_blocks=200)
     loop.scheduler.observe_step(64, 1000.0)  # one slow step at the start, as while a library is loaded

@@ -88,7 +88,8 @@ def test_s13_a_step_is_never_left_empty_for_a_short_prompt_that_does_not_fit() -
     loop.scheduler.observe_step(1_000_000, 10.0)
     loop.add(make_request("long", [1] * 3200, 2))
     loop.step()
-    loop.add(make_request("short", 90, 2))
+    for number in range(3):
+        loop.add(make_request(f"short-{number}", 90, 2))
     while "long" not in loop.ends:
         assert loop.step() is not None
     loop.run()

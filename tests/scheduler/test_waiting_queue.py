@@ -173,9 +173,13 @@ def test_s10_owners_who_keep_waiting_differ_by_one_request_at_most(costs: list[i
         assert max(served.values()) - min(served.values()) <= max(costs)
 
 
-@given(st.integers(1, 50), st.integers(1, 20))
-def test_s10_time_spent_idle_earns_nothing(num_alone: int, num_turns: int) -> None:
+@given(st.integers(1, 50), st.integers(1, 20), st.booleans())
+def test_s10_time_spent_idle_earns_nothing(num_alone: int, num_turns: int, was_here_before: bool) -> None:
     queue = WaitingQueue()
+    if was_here_before:
+        queue.push(live(2000, owner="back"))
+        queue.pop()
+        queue.charge("back", 10)
     for number in range(num_alone + num_turns):
         queue.push(live(number, owner="busy"))
     for _ in range(num_alone):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -174,9 +175,19 @@ def post_all(server: AppServer, pool: ThreadPoolExecutor, count: int) -> list[Fu
 
 
 @pytest.mark.parametrize("is_stream", [True, False])
-def test_a_full_queue_says_when_to_come_again(is_stream: bool) -> None:
+@pytest.mark.parametrize("is_measured", [True, False])
+def test_a_full_queue_says_when_to_come_again(is_stream: bool, is_measured: bool) -> None:
     with serving(max_num_seqs=1, max_waiting_requests=3) as server, ThreadPoolExecutor(8) as pool:
+
+        def remember_a_queue() -> None:  # one that moved every 10 s
+            now_s, pace = time.monotonic(), server.scripted.core._scheduler._drain_pace
+            for seconds_ago in range(300, 0, -10):
+                pace.observe(now_s - seconds_ago, 1, True)
+            pace.pause()
+
         server.in_loop(server.scripted.client.hold)
+        if is_measured:
+            server.in_loop(remember_a_queue)
         futures = post_all(server, pool, 4)
         late = pool.submit(server.post, COMPLETIONS, {"prompt": "x", "max_tokens": 1, "stream": is_stream})
         server.wait_until(lambda: bool(server.scripted.core._ended))
@@ -184,7 +195,8 @@ def test_a_full_queue_says_when_to_come_again(is_stream: bool) -> None:
         response = late.result(30)
         error = refuse(response, 429)
         assert error["code"] == "queue_full" and "3 requests are waiting" in error["message"]
-        assert response.headers["retry-after"] == "1"  # nothing has been measured yet
+        # One row is free at that moment, so the fourth in the queue waits for three others.
+        assert int(response.headers["retry-after"]) in ((40, 41) if is_measured else (1,))
         assert all(future.result(30).status_code == 200 for future in futures)
         server.wait_until_idle()
 

@@ -77,7 +77,7 @@ class StepPlanner:
         step.prefill_budget = self._prefill_budget(step.budget)
         if self._running.prefilling:
             short_tokens = self._short_tokens(step.prefill_budget)
-            self._plan_chunks(step, short_tokens, self._num_kept_for_short(short_tokens))
+            self._plan_chunks(step, short_tokens, self._num_kept_for_short(short_tokens, step.prefill_budget))
         self._plan_admissions(step, now_s)
         if self._running.prefilling and not step.chunks:  # what was kept found no taker
             self._plan_chunks(step)
@@ -172,7 +172,7 @@ class StepPlanner:
         self._is_turn_of_short = not self._is_turn_of_short
         return prefill_budget if self._is_turn_of_short else 0
 
-    def _num_kept_for_short(self, short_tokens: int) -> int:
+    def _num_kept_for_short(self, short_tokens: int, prefill_budget: int) -> int:
         """Prefill tokens that are kept from long prompts: as many as short ones can use, under way or next in turn."""
         if not short_tokens:
             return 0
@@ -181,6 +181,8 @@ class StepPlanner:
         head = self._waiting.peek() if self._running.has_free_row else None
         if head is not None and head.request.num_tokens <= short_tokens:
             num_wanted += self._waiting.num_tokens
+        if num_wanted and short_tokens == prefill_budget:  # what they would leave is less than a chunk
+            return prefill_budget
         return min(num_wanted, short_tokens)
 
     def _plan_admissions(self, step: StepPlan, now_s: float) -> None:
