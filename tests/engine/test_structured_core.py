@@ -149,18 +149,27 @@ async def test_preempted_requests_keep_to_their_form_and_say_the_same() -> None:
     long = StructuredOutputsParams(
         json={"type": "array", "items": {"enum": ["A", "BC", 7]}, "minItems": 20, "maxItems": 20}
     )
+    sampling = SamplingParams(temperature=1.0, seed=5, max_tokens=200, structured_outputs=long)
 
-    async def outputs(engine: AsyncEngine) -> list[tuple[str, list[int]]]:
-        events = await asyncio.gather(*(collect(engine, long, prompt, max_tokens=200) for prompt in prompts))
-        return [choice(one) for one in events]
+    def outputs(**settings: Any) -> tuple[list[tuple[str, list[int]]], int]:
+        """All prompts in one engine that is stepped here: they begin together, whatever else the machine does."""
+        sync = SyncEngine(tiny_config(**settings))
+        try:
+            for i, prompt in enumerate(prompts):
+                sync.add(str(i), prompt, sampling)
+            events = list(sync.run())
+            said = [
+                choice([event for owner, event in events if owner == str(i)]) for i in range(len(prompts))
+            ]
+            return said, sync.stats().num_preemptions
+        finally:
+            sync.shutdown()
 
-    roomy = await AsyncEngine.start(tiny_config(max_num_seqs=1))
-    alone = [choice(await collect(roomy, long, prompt, max_tokens=200)) for prompt in prompts]
-    await roomy.shutdown()
-    tight = await AsyncEngine.start(tiny_config(max_num_seqs=4, cache={"num_blocks_override": 20}))
-    together = await outputs(tight)
-    assert tight.stats().num_preemptions > 0
-    await tight.shutdown()
+    alone, _ = await asyncio.to_thread(outputs, max_num_seqs=1)
+    together, num_preemptions = await asyncio.to_thread(
+        outputs, max_num_seqs=4, cache={"num_blocks_override": 20}
+    )
+    assert num_preemptions > 0
     for text, _ in alone:
         assert len(json.loads(text)) == 20
     assert together == alone
