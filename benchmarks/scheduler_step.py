@@ -3,8 +3,8 @@
     python benchmarks/scheduler_step.py [--steps 2000] [--repeat 5]
 
 Every running request decodes one token per step and takes a new block every 64 steps; the waiting ones, each with a
-deadline, find no free row. The target (design.md section 7) is 1.5 us per running request plus 50 us per step, whatever
-the number waiting. Each figure is the median over the steps of the best of the repeats.
+deadline and one of 100 owners, find no free row. The target (design.md section 7) is 1.5 us per running request plus
+50 us per step, whatever the number waiting. Each figure is the median over the steps of the best of the repeats.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ STEP_TARGET_US = 50.0
 REQUEST_TARGET_US = 1.5
 RUNNING = (1, 64, 256)
 WAITING = (0, 10_000)
+NUM_OWNERS = 100
 
 
 def make_scheduler(num_running: int, num_waiting: int, num_steps: int) -> Scheduler:
@@ -58,6 +59,7 @@ def make_scheduler(num_running: int, num_waiting: int, num_steps: int) -> Schedu
                 stop_token_ids=[-1],
                 arrival_time_s=time.monotonic(),
                 deadline_s=time.monotonic() + 3600 + index,
+                owner=f"owner-{index % NUM_OWNERS}",
             )
         )
     scheduler.observe_step(1_000_000, 1e-3)  # prompts cost nothing here: the first step takes them all

@@ -11,17 +11,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from qanat.config.engine_config import EngineConfig
     from qanat.core.sampling_params import SamplingParams
+    from qanat.core.structured_outputs import StructuredOutputsParams
     from qanat.engine.async_engine import AsyncEngine
     from qanat.entrypoints.llm import LLM
 
 __version__ = "0.1.0"
-__all__ = ["LLM", "AsyncEngine", "EngineConfig", "SamplingParams", "__version__"]
+__all__ = ["LLM", "AsyncEngine", "EngineConfig", "SamplingParams", "StructuredOutputsParams", "__version__"]
 
 _HOMES = {
     "LLM": "qanat.entrypoints.llm",
     "AsyncEngine": "qanat.engine.async_engine",
     "EngineConfig": "qanat.config.engine_config",
     "SamplingParams": "qanat.core.sampling_params",
+    "StructuredOutputsParams": "qanat.core.structured_outputs",
 }
 
 

@@ -48,7 +48,9 @@ def test_every_setting_of_the_engine_is_there_with_a_reason(
     assert rows["--memory-share"]["reason"].startswith("--gpu-memory-utilization: ")
     assert rows["--max-num-queued-reqs"]["reason"] == "default"
     assert rows["--max-model-len"]["reason"] == "the model's window"
-    server = {one.name for group in (ServerOptions, AccessOptions, OperationOptions) for one in options_of(group)}
+    server = {
+        one.name for group in (ServerOptions, AccessOptions, OperationOptions) for one in options_of(group)
+    }
     not_settled = {
         "revision",
         "download_dir",

@@ -68,6 +68,7 @@ def test_what_was_wished_holds_in_silence() -> None:
         "max_decode_stall_s": 0.1,
         "max_num_queued_reqs": 5,
         "max_num_queued_tokens": 50,
+        "max_queue_wait_s": 30.0,
         "init_timeout_s": 5,
         "step_timeout_s": 6,
         "served_model_name": ("a", "b"),
@@ -78,7 +79,7 @@ def test_what_was_wished_holds_in_silence() -> None:
     assert decisions == {}
     assert config.open_limits == ()
     limits, cache = config.scheduler, config.cache
-    assert dataclasses.astuple(limits) == (128, 8, 4096, "priority", 5, 50, 0.1, 0, True)
+    assert dataclasses.astuple(limits) == (128, 8, 4096, "priority", 5, 50, 30.0, 0.1, 0, True)
     assert dataclasses.astuple(cache) == (16, "float16", 0.25, 2**30, None)
     assert (config.seed, config.num_threads, config.is_nan_check_enabled) == (7, 1, False)
     assert (config.init_timeout_s, config.step_timeout_s) == (5.0, 6.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,8 +10,14 @@ from typing import Any
 
 import pytest
 
-from qanat import LLM, SamplingParams
-from qanat.core.errors import CheckpointError, ConfigError, ContextLengthError, InvalidRequestError
+from qanat import LLM, SamplingParams, StructuredOutputsParams
+from qanat.core.errors import (
+    CheckpointError,
+    ConfigError,
+    ContextLengthError,
+    InvalidRequestError,
+    StructuredOutputError,
+)
 
 OPTIONS = {"max_model_len": 2048, "max_num_seqs": 4, "num_threads": 1}
 
@@ -48,6 +55,31 @@ def test_chat_answers(llm: LLM) -> None:
         chat_template_kwargs={"enable_thinking": False},
     )
     assert quick[0].outputs[0].text == quick[1].outputs[0].text
+
+
+def test_answers_have_the_form_that_is_asked_for(llm: LLM) -> None:
+    sums = {"type": "object", "properties": {"sum": {"type": "integer", "maximum": 999}}, "required": ["sum"]}
+    form = StructuredOutputsParams(json=sums | {"additionalProperties": False})
+    params = SamplingParams(max_tokens=400, temperature=0, structured_outputs=form)
+    completed = llm.generate(["What is 2 + 3?", "What is 4 + 4?"], params)
+    for result in completed:
+        assert list(json.loads(result.outputs[0].text)) == ["sum"]
+        assert result.outputs[0].finish_reason == "stop"
+    choice = StructuredOutputsParams(choice=["five", "six"])
+    conversation = [{"role": "user", "content": "What is 2 + 3?"}]
+    thoughtful, quick = (
+        llm.chat(
+            conversation,
+            SamplingParams(max_tokens=600, temperature=0, structured_outputs=choice),
+            chat_template_kwargs={"enable_thinking": is_thinking},
+        )[0].outputs[0]
+        for is_thinking in (True, False)
+    )
+    assert quick.text in ("five", "six")
+    assert thoughtful.finish_reason == "length" or thoughtful.text.endswith(("five", "six"))
+    with pytest.raises(StructuredOutputError):
+        wrong = StructuredOutputsParams(regex="(")
+        llm.generate("x", SamplingParams(structured_outputs=wrong))
 
 
 def test_choices_differ_and_a_seed_repeats_them(llm: LLM) -> None:

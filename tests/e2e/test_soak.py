@@ -88,7 +88,7 @@ class Soak:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_two_thousand_requests_leave_nothing_behind(demo_model: Path) -> None:
+def test_perf_007_two_thousand_requests_leave_nothing_behind(demo_model: Path) -> None:
     arguments = [
         str(demo_model),
         "--served-model-name",

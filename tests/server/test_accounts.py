@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qanat.core.errors import QueueFullError, RateLimitError
+from qanat.core.errors import (
+    EngineDeadError,
+    InvalidRequestError,
+    QanatError,
+    QueueFullError,
+    RateLimitError,
+)
 from qanat.core.events import GenerationEvent
 from qanat.core.sampling_params import SamplingParams
 from qanat.server.accounts import MAX_RETRY_S, Account, Accounts
@@ -122,7 +128,27 @@ def test_a_request_that_fails_gives_its_place_back() -> None:
     with contextlib.suppress(QueueFullError), account.lease([generation(1)]):
         raise QueueFullError("full")
     account.check()
-    assert (account.num_running, account.num_waiting, account.num_requests) == (0, 0, 1)
+    assert (account.num_running, account.num_waiting) == (0, 0)
+
+
+def test_what_fails_later_stays_charged() -> None:
+    account = Account(Caller("a"), FakeClock())
+    with contextlib.suppress(InvalidRequestError), account.lease([generation(30)]) as lease:
+        lease.add(tokens(1, num_output_tokens=1))
+        raise InvalidRequestError("no")
+    assert (account.num_requests, account.num_prompt_tokens) == (1, 30)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_charged"), [(QueueFullError, False), (InvalidRequestError, False), (EngineDeadError, True)]
+)
+def test_what_the_engine_refuses_is_not_charged(error: type[QanatError], is_charged: bool) -> None:
+    account = Account(Caller("a", tokens_per_minute=100, requests_per_minute=10), FakeClock())
+    with contextlib.suppress(error), account.lease([generation(30)]):
+        raise error("no")
+    assert account.tokens is not None and account.requests is not None
+    assert (account.tokens.level(), account.requests.level()) == ((70, 9) if is_charged else (100, 10))
+    assert (account.num_requests, account.num_prompt_tokens) == ((1, 30) if is_charged else (0, 0))
 
 
 def test_a_refused_request_uses_nothing_up() -> None:
@@ -134,6 +160,15 @@ def test_a_refused_request_uses_nothing_up() -> None:
     assert account.requests is not None and account.tokens is not None
     assert (account.requests.level(), account.tokens.level()) == (4, 6)
     assert (account.num_requests, account.num_prompt_tokens) == (1, 4)
+
+
+def test_continued_output_is_charged_like_a_prompt_and_counted_as_neither() -> None:
+    account = Account(Caller("a", tokens_per_minute=600), FakeClock())
+    prior = Generation("id", [1] * 10, SamplingParams(n=2, seed=1), output_token_ids=[[5] * 90, None])
+    with account.lease([prior]):
+        pass
+    assert account.tokens is not None and account.tokens.level() == 500
+    assert (account.num_prompt_tokens, account.num_output_tokens) == (10, 0)
 
 
 def test_counts_of_a_request() -> None:

@@ -8,6 +8,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,9 +17,12 @@ from qanat.config.engine_config import ServerOptions
 from qanat.core.errors import ConfigError
 from qanat.server.caller import Caller
 from qanat.server.keys import CHECK_INTERVAL_S, Keys
-from qanat.server.keys_file import Rules, read_keys_file
+from qanat.server.keys_file import FIELDS, Rules, read_keys_file
+from tests.server.test_run import arguments, model  # noqa: F401
 from tests.support.fake_clock import FakeClock
+from tests.support.server_process import ServerProcess, run_command
 
+TINY = ("--served-model-name", "tiny")
 FULL = """
 # the team
 keys:
@@ -69,11 +73,27 @@ def test_every_field_reaches_the_caller(tmp_path: Path) -> None:
     assert keys.is_required and keys.has_admins
 
 
+def test_the_page_about_limits_shows_a_file_that_is_read_and_names_every_field(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "limits.md").read_text()
+    example = page.split("```yaml\n")[1].split("```")[0]
+    entries = read_keys_file(write(tmp_path, example), Rules())
+    assert [caller.name for _, caller in entries] == ["alice", "nightly-batch", "nightly-batch", "operator"]
+    assert all(f"`{field}`" in page for field in FIELDS)
+
+
 def test_json_is_read_too_and_a_key_of_digits_is_a_text(tmp_path: Path) -> None:
     entries = [{"name": "a", "key": "0123"}, {"name": "b", "sha256": digest("b-key"), "tokens_per_minute": 5}]
     keys = keys_of(write(tmp_path, json.dumps({"keys": entries}, indent="\t")))
     assert keys.find("0123") == Caller("a", is_named=True)
     assert keys.find("b-key") == Caller("b", is_named=True, tokens_per_minute=5)
+
+
+def test_a_key_need_not_be_ascii(tmp_path: Path) -> None:
+    keys = keys_of(write(tmp_path, "keys: [{name: a, key: ключ}]"), api_key=("clé",))
+    for key, name in (("ключ", "a"), ("clé", "api-key-1")):
+        caller = keys.find(key.encode().decode("latin-1"))
+        assert caller is not None and caller.name == name
+    assert keys.find("ключ") is None  # no header can hold it so
 
 
 def test_keys_of_flags_work_beside_the_file(tmp_path: Path) -> None:
@@ -209,3 +229,27 @@ def test_a_file_that_others_may_read_is_warned_of(tmp_path: Path, caplog: pytest
     keys_of(write(tmp_path, "keys: []", 0o640))
     (record,) = caplog.records
     assert record.levelname == "WARNING" and "mode 640" in record.message
+
+
+@pytest.mark.slow
+def test_a_wrong_file_is_told_before_the_model_is_loaded(model: str, tmp_path: Path) -> None:  # noqa: F811
+    path = write(tmp_path, "keys:\n- {name: a, key: s3cret, models: [other]}")
+    result = run_command(["serve", *arguments(model, *TINY, "--api-keys-file", path)])
+    assert result.returncode == 2
+    last = result.stderr.strip().splitlines()[-1]
+    assert "keys.yaml line 2, key a: the model 'other' is not served; served: tiny" in last
+    assert "s3cret" not in result.stdout + result.stderr
+
+
+@pytest.mark.slow
+def test_a_server_with_a_keys_file_asks_for_a_key(model: str, tmp_path: Path) -> None:  # noqa: F811
+    path = write(tmp_path, "keys:\n- {name: alice, key: s3cret, models: tiny, tokens_per_minute: 1000}")
+    with ServerProcess(arguments(model, *TINY, "--api-keys-file", path)) as process:
+        url = f"{process.base_url}/v1/completions"
+        body = {"model": "tiny", "prompt": "Hello", "max_tokens": 3, "ignore_eos": True}
+        assert httpx.post(url, json=body).status_code == 401
+        response = httpx.post(url, json=body, headers={"Authorization": "Bearer s3cret"})
+        assert response.status_code == 200 and response.headers["x-ratelimit-limit-tokens"] == "1000"
+        usage = httpx.get(f"{process.base_url}/usage", headers={"Authorization": "Bearer s3cret"}).json()
+        assert [(one["name"], one["output_tokens"]) for one in usage["keys"]] == [("alice", 3)]
+        assert "Authorization: Bearer YOUR_KEY" in process.output and "s3cret" not in process.output

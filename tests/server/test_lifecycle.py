@@ -219,6 +219,24 @@ def test_metrics_carry_vllms_names(server: AppServer) -> None:
         assert name in names
 
 
+def test_metrics_count_forms(server: AppServer) -> None:
+    before = read_metrics(server)
+    server.say(["ab"])
+    body = {"prompt": "abc", "max_tokens": 5, "structured_outputs": {"regex": "abc?|counted"}}
+    for _ in range(2):
+        assert server.post(COMPLETIONS, body).json()["choices"][0]["text"] == "ab"
+    refused = server.post(COMPLETIONS, {**body, "structured_outputs": {"regex": "counted("}})
+    assert refused.status_code == 400
+    after = read_metrics(server)
+    labels = (("engine", "0"), ("model_name", "scripted"))
+    gains = {
+        name: after[key] - before[key]
+        for name in ("compiles", "cache_hits", "refusals", "overruns", "restarts")
+        if (key := (f"qanat:structured_output_{name}_total", labels))
+    }
+    assert gains == {"compiles": 2, "cache_hits": 1, "refusals": 1, "overruns": 0, "restarts": 0}
+
+
 def test_metrics_show_requests_while_they_run(server: AppServer) -> None:
     connection = open_request(server, {**ENDLESS, "stream": True})
     connection.recv(1000)

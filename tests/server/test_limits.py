@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -161,4 +162,102 @@ def test_a_changed_file_holds_for_the_next_requests(tmp_path: Path) -> None:
         asyncio.run(asyncio.wait_for(until_new(), 20))
         refuse(ask(server, "old"), 401)
         refuse(ask(server, "new"), 429)
+        server.wait_until_idle()
+
+
+def post_all(server: AppServer, pool: ThreadPoolExecutor, count: int) -> list[Future[httpx.Response]]:
+    """Requests of one token each, all of them in the scheduler's hands when this returns."""
+    before = server.in_loop(lambda: server.scripted.engine.health().num_pending)
+    body = {"prompt": "x", "max_tokens": 1}
+    futures = [pool.submit(server.post, COMPLETIONS, body) for _ in range(count)]
+    server.wait_until(lambda: server.scripted.engine.health().num_pending == before + count)
+    return futures
+
+
+@pytest.mark.parametrize("is_stream", [True, False])
+@pytest.mark.parametrize("is_measured", [True, False])
+def test_a_full_queue_says_when_to_come_again(is_stream: bool, is_measured: bool) -> None:
+    with serving(max_num_seqs=1, max_waiting_requests=3) as server, ThreadPoolExecutor(8) as pool:
+
+        def remember_a_queue() -> None:  # one that moved every 10 s
+            now_s, pace = time.monotonic(), server.scripted.core._scheduler._drain_pace
+            for seconds_ago in range(300, 0, -10):
+                pace.observe(now_s - seconds_ago, 1, True)
+            pace.pause()
+
+        server.in_loop(server.scripted.client.hold)
+        if is_measured:
+            server.in_loop(remember_a_queue)
+        futures = post_all(server, pool, 4)
+        late = pool.submit(server.post, COMPLETIONS, {"prompt": "x", "max_tokens": 1, "stream": is_stream})
+        server.wait_until(lambda: bool(server.scripted.core._ended))
+        server.in_loop(server.scripted.client.release)
+        response = late.result(30)
+        error = refuse(response, 429)
+        assert error["code"] == "queue_full" and "3 requests are waiting" in error["message"]
+        # One row is free at that moment, so the fourth in the queue waits for three others.
+        assert int(response.headers["retry-after"]) in ((40, 41) if is_measured else (1,))
+        assert all(future.result(30).status_code == 200 for future in futures)
+        server.wait_until_idle()
+
+
+def test_a_request_that_would_wait_too_long_is_refused_at_once() -> None:
+    with serving(max_num_seqs=1, max_queue_wait_s=1e-9) as server, ThreadPoolExecutor(32) as pool:
+        server.in_loop(server.scripted.client.hold)
+        futures = post_all(server, pool, 24)
+        num_steps = server.in_loop(lambda: server.scripted.core.num_steps)
+        server.in_loop(lambda: server.scripted.client.release(20))
+        server.wait_until(lambda: server.scripted.core.num_steps == num_steps + 20)
+        late = pool.submit(server.post, COMPLETIONS, {"prompt": "x", "max_tokens": 1})
+        server.wait_until(lambda: bool(server.scripted.core._ended))
+        server.in_loop(server.scripted.client.release)
+        response = late.result(30)
+        error = refuse(response, 429)
+        assert error["code"] == "queue_full" and "(--max-queue-wait-s)" in error["message"]
+        assert "4 requests with 4 tokens are waiting" in error["message"]
+        assert int(response.headers["retry-after"]) >= 1
+        assert all(future.result(30).status_code == 200 for future in futures)
+        server.wait_until_idle()
+
+
+@PATHS
+@pytest.mark.parametrize("part", ["first_token", "total"])
+def test_nothing_is_computed_for_a_request_that_cannot_be_in_time(path: str, part: str) -> None:
+    with serving() as server:
+        scheduler = server.scripted.core._scheduler
+
+        def slow_down() -> None:  # as if each token had taken 10 s so far
+            for _ in range(5):
+                scheduler.observe_step(200, 2000.0)
+
+        server.in_loop(slow_down)
+        num_steps = server.in_loop(lambda: server.scripted.core.num_steps)
+        error = refuse(
+            server.post(path, {**BODIES[path], "timeout": {part: 5}}),
+            408,
+            {"first_token": "timeout.first_token", "total": "timeout"}[part],
+        )
+        assert error["code"] == "deadline_exceeded" and "Nothing was computed for it" in error["message"]
+        assert server.in_loop(lambda: server.scripted.core.num_steps) == num_steps
+        assert server.post(path, {**BODIES[path], "timeout": {"queue": 5}}).status_code == 200
+        server.wait_until_idle()
+
+
+def test_keys_take_turns_whatever_one_of_them_has_sent(tmp_path: Path) -> None:
+    path = tmp_path / "keys.yaml"
+    path.write_text("keys: [{name: flood, key: flood-key}, {name: light, key: light-key}]")
+    with (
+        serving(ServerOptions(api_keys_file=str(path)), max_num_seqs=1) as server,
+        ThreadPoolExecutor(32) as pool,
+    ):
+        server.in_loop(server.scripted.client.hold)
+        flood = [pool.submit(ask, server, "flood", max_tokens=1) for _ in range(20)]
+        server.wait_until(lambda: server.scripted.engine.health().num_pending == 20)
+        light = pool.submit(ask, server, "light", max_tokens=1)
+        server.wait_until(lambda: server.scripted.engine.health().num_pending == 21)
+        server.in_loop(lambda: server.scripted.client.release(4))
+        assert light.result(30).status_code == 200
+        assert sum(future.done() for future in flood) <= 4
+        server.in_loop(server.scripted.client.release)
+        assert all(future.result(30).status_code == 200 for future in flood)
         server.wait_until_idle()

@@ -6,14 +6,16 @@ import contextvars
 import json
 import logging
 import sys
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from qanat.server.logs import ACCESS_LOGGER, JsonFormatter, TextFormatter, request_id_of_task, without_query
+from qanat.core.log_lines import JsonFormatter, TextFormatter, request_id_of_task
+from qanat.server.logs import ACCESS_FIELDS, ACCESS_LOGGER, without_query
 from tests.server.test_run import arguments, model  # noqa: F401
-from tests.support.server_process import ServerProcess
+from tests.support.server_process import ServerProcess, run_command
 
 SECRET = "the-words-of-a-prompt"
 
@@ -61,7 +63,7 @@ def test_access_lines_have_fields_and_no_query() -> None:
     args = ("127.0.0.1:5", "GET", f"/v1/models?prompt={SECRET}", "1.1", 200)
     entry = record('%s - "%s %s HTTP/%s" %d', *args, name=ACCESS_LOGGER)
     assert without_query(entry)
-    fields = json.loads(JsonFormatter().format(entry))
+    fields = json.loads(JsonFormatter({ACCESS_LOGGER: ACCESS_FIELDS}).format(entry))
     assert fields["path"] == "/v1/models" and fields["status"] == 200 and fields["client"] == "127.0.0.1:5"
     assert SECRET not in TextFormatter().format(entry)
     assert '"GET /v1/models HTTP/1.1" 200' in TextFormatter().format(entry)
@@ -102,12 +104,19 @@ def test_no_prompt_is_logged_and_ids_are(model: str, log_format: str) -> None:  
     if log_format == "text":
         assert '"POST /v1/completions HTTP/1.1" 200 [my-id]' in output
         return
-    # What the command settled before the server started, and the engine's own process, are text.
-    texts = [line for line in output.splitlines() if not line.startswith("{")]
-    assert not any("HTTP" in line or "uvicorn" in line or "my-id" in line for line in texts)
-    lines = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+    lines = [json.loads(line) for line in output.splitlines()]
+    assert any("OMP_NUM_THREADS" in line["message"] for line in lines)  # settled before the server started
+    assert any("kernels" in line["message"] for line in lines)  # said by the engine's own process
     served = [line for line in lines if line.get("path") == "/tokenize"]
     assert [(line["status"], line["request_id"], line["method"]) for line in served] == [
         (200, "my-id", "POST")
     ]
     assert any(line["message"].startswith("Qanat serves") for line in lines)
+
+
+@pytest.mark.parametrize(("flags", "code"), [((), 1), (("--load-format", "gguf"), 2)])
+def test_a_start_that_fails_says_so_in_json(flags: tuple[str, ...], code: int, tmp_path: Path) -> None:
+    result = run_command(["serve", str(tmp_path), "--port", "0", "--log-format", "json", *flags])
+    assert result.returncode == code
+    (line,) = [json.loads(line) for line in result.stderr.splitlines()]
+    assert line["level"] == "critical" and line["message"].startswith("qanat serve: error: ")

@@ -9,8 +9,9 @@ import pytest
 
 from qanat.config.resolved import CacheLimits, ResolvedConfig, SchedulerLimits
 from qanat.core.errors import ContextLengthError, InvalidRequestError
+from qanat.core.sampling_params import SamplingParams
 from qanat.server.encoding import PromptEncoder
-from qanat.server.prompts import Prompt, read_prompts
+from qanat.server.prompts import MAX_PROMPT_SCORES, Prompt, check_num_scores, read_prompts
 from tests.support.scripted_engine import ScriptedTokenizer, make_model_config
 
 CONFIG = ResolvedConfig(
@@ -72,3 +73,16 @@ def test_the_text_at_fault_is_named_and_ends_the_work(num_before: int) -> None:
     assert len(tokenizer.threads) == num_before + 1
     with pytest.raises(ContextLengthError):
         read([*["x"] * num_before, "x" * 100_000])
+
+
+def test_scores_of_a_prompt_are_bounded() -> None:
+    check_num_scores(SamplingParams(), 10**9, "logprobs")
+    check_num_scores(SamplingParams(prompt_logprobs=0), MAX_PROMPT_SCORES, "logprobs")
+    for sampling, num_tokens in (
+        (SamplingParams(prompt_logprobs=0), MAX_PROMPT_SCORES + 1),
+        (SamplingParams(prompt_logprobs=20), MAX_PROMPT_SCORES // 21 + 1),
+        (SamplingParams(prompt_logprobs=1, n=5), MAX_PROMPT_SCORES // 10 + 1),
+    ):
+        with pytest.raises(InvalidRequestError, match="fewer alternatives") as caught:
+            check_num_scores(sampling, num_tokens, "prompt_logprobs")
+        assert caught.value.param == "prompt_logprobs"

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from qanat.core.constraint import Thinking
 from qanat.core.errors import ConfigError, ContextLengthError, InvalidRequestError
+from qanat.server.continuation import Ending
 from qanat.server.encoding import MAX_INLINE_CHARS, PromptEncoder, num_chars_up_to
 from qanat.server.messages import normalise_messages
 from qanat.server.renderer import ChatRenderer, RenderedPrompt, check_chat_options, load_template
@@ -57,26 +59,26 @@ def test_boundaries_of_the_last_question_and_the_reply() -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "variables", "is_open"),
+    ("family", "variables", "thinking"),
     [
-        ("qwen3_5", {}, True),
-        ("qwen3_5", {"enable_thinking": False}, False),
-        ("qwen3", {}, False),
-        ("qwen3", {"enable_thinking": False}, False),
+        ("qwen3_5", {}, Thinking.OPEN),
+        ("qwen3_5", {"enable_thinking": False}, Thinking.NONE),
+        ("qwen3", {}, Thinking.OPTIONAL),
+        ("qwen3", {"enable_thinking": False}, Thinking.NONE),
     ],
 )
 @pytest.mark.parametrize("content", ["hi", "what is <think>", "<|im_start|>assistant\n<think>\n"])
-def test_whether_the_prompt_leaves_a_block_open(
-    family: str, variables: dict[str, Any], is_open: bool, content: str
+def test_where_the_reply_stands_to_the_thinking(
+    family: str, variables: dict[str, Any], thinking: Thinking, content: str
 ) -> None:
     """Tags in a message change nothing."""
-    assert render(make_renderer(family=family), user(content), **variables).is_reasoning_open is is_open
+    assert render(make_renderer(family=family), user(content), **variables).thinking is thinking
 
 
 def test_a_template_without_clear_boundaries_is_not_guessed_at() -> None:
     moving = "{% if add_generation_prompt %}<think>{% endif %}{{ messages[0].content }}"
     prompt = render(make_renderer(moving), user("x"))
-    assert not prompt.is_reasoning_open
+    assert prompt.thinking is Thinking.OPTIONAL
     assert prompt.reply_start == prompt.last_user_start == len(prompt.token_ids)
 
 
@@ -128,8 +130,8 @@ def test_reasoning_is_read_under_both_names() -> None:
 
 def test_requests_go_before_the_operators_variables() -> None:
     renderer = make_renderer(enable_thinking=False)
-    assert not render(renderer, user("x")).is_reasoning_open
-    assert render(renderer, user("x"), enable_thinking=True).is_reasoning_open
+    assert render(renderer, user("x")).thinking is Thinking.NONE
+    assert render(renderer, user("x"), enable_thinking=True).thinking is Thinking.OPEN
 
 
 @pytest.mark.parametrize("name", ["messages", "tools", "add_generation_prompt", "self"])
@@ -169,6 +171,29 @@ def test_the_order_of_template_sources() -> None:
     for family, start in (("qwen3", "assistant\n"), ("qwen3_5_moe", "assistant\n<think>\n")):
         ours = load_template(None, ScriptedTokenizer(), family)
         assert ours.render([user("x")]).endswith("<|im_start|>" + start)
+
+
+@pytest.mark.parametrize(
+    ("family", "hidden_size", "thinking"),
+    [
+        ("qwen3_5", 1024, Thinking.NONE),
+        ("qwen3_5", 2048, Thinking.NONE),
+        ("qwen3_5", 2560, Thinking.OPEN),
+        ("qwen3_5_moe", 2048, Thinking.OPEN),
+        ("qwen3", 1024, Thinking.OPTIONAL),
+    ],
+)
+def test_small_models_think_on_request_only_where_our_template_serves_them(
+    family: str, hidden_size: int, thinking: Thinking
+) -> None:
+    tokenizer = ScriptedTokenizer()
+    template = load_template(None, tokenizer, family, hidden_size)
+    encoder = PromptEncoder(tokenizer, WINDOW)
+    assert render(ChatRenderer(template, tokenizer, encoder), user("x")).thinking is thinking
+    asked = render(ChatRenderer(template, tokenizer, encoder), user("x"), enable_thinking=True)
+    assert asked.thinking is (Thinking.OPTIONAL if family == "qwen3" else Thinking.OPEN)
+    own = load_template("{{ enable_thinking is defined }}", tokenizer, family, hidden_size)
+    assert own.render([user("x")]) == "False"
 
 
 def test_a_template_from_a_file(tmp_path: Any) -> None:
@@ -219,6 +244,20 @@ def calls(argument: str) -> dict[str, Any]:
     return {"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": function}]}
 
 
+def test_perf_001_many_messages_are_checked_off_the_loop() -> None:
+    """Whoever reads them notes in which thread."""
+    threads = set()
+
+    class Watched(dict[str, Any]):
+        def get(self, *args: Any) -> Any:
+            threads.add(threading.get_ident())
+            return super().get(*args)
+
+    renderer = make_renderer(PLAIN)
+    asyncio.run(renderer.render([Watched(user("x")) for _ in range(1000)], None))
+    assert threads and threading.get_ident() not in threads
+
+
 @pytest.mark.parametrize(
     ("messages", "tools", "variables"),
     [
@@ -239,12 +278,23 @@ def test_perf_001_whatever_is_long_is_rendered_off_the_loop(
     renderer = ChatRenderer(ChatTemplate(PLAIN), tokenizer, encoder)
     tokenizer.calls.clear()
     asyncio.run(renderer.render(normalise_messages(messages), tools, variables))
-    asyncio.run(renderer.history_ids(normalise_messages(messages), tools, variables))
+    asyncio.run(renderer.render(normalise_messages(messages), tools, variables, Ending.HISTORY))
     assert threading.get_ident() not in {thread for _, thread in tokenizer.calls}
     tokenizer.calls.clear()
     asyncio.run(renderer.render(normalise_messages([user("x"), calls("x")]), [tool("x")], {"a": "b"}))
     assert {thread for _, thread in tokenizer.calls} == {threading.get_ident()}
     encoder.close()
+
+
+def test_perf_001_more_messages_than_the_window_has_tokens_are_not_looked_at() -> None:
+    class Untouchable(dict[str, Any]):
+        def get(self, *args: Any) -> Any:
+            raise AssertionError("a message was read")
+
+    renderer = make_renderer(PLAIN)
+    with pytest.raises(ContextLengthError, match="100001 entries") as caught:
+        asyncio.run(renderer.render([Untouchable()] * (WINDOW + 1), None))
+    assert caught.value.param == "messages"
 
 
 def test_perf_001_measuring_stops_where_the_answer_is_known() -> None:

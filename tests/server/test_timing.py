@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import time
 from typing import Any
 
 import pytest
 
+from qanat.config.engine_config import ServerOptions
 from qanat.core.events import GenerationEvent
 from qanat.core.outputs import RequestTiming
+from qanat.core.sampling_params import SamplingParams
 from qanat.server.timing import Stopwatch
 from tests.server.test_errors import refuse, still_serves
-from tests.support.app_server import AppServer
+from tests.support.app_server import AppServer, serving
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 BODIES = {COMPLETIONS: {"prompt": "x"}, CHAT: {"messages": [{"role": "user", "content": "x"}]}}
@@ -52,12 +55,49 @@ def test_a_stream_says_it_once_where_the_last_choice_ends(
 
 
 @PATHS
-def test_an_end_at_a_stop_string_is_timed_too(server: AppServer, path: str) -> None:
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_an_end_at_a_stop_string_is_timed_in_full(
+    server: AppServer, path: str, n: int, is_stream: bool
+) -> None:
     server.say(["a", "b", "STOP", "c", "d"])
-    body = {**BODIES[path], "stop": "STOP"}
-    timing = server.post(path, body).json()["timing"]
+    body = {**BODIES[path], "stop": "STOP", "n": n}
+    if is_stream:
+        (timing,) = [chunk["timing"] for chunk in server.stream(path, body) if "timing" in chunk]
+    else:
+        timing = server.post(path, body).json()["timing"]
     check(timing)
     assert timing["decode_s"] > 0
+    assert timing["queue_s"] + timing["prefill_s"] + timing["decode_s"] <= timing["total_s"] + 1e-5
+
+
+def test_ends_at_stop_strings_are_counted_among_the_times(server: AppServer) -> None:
+    names = ("queue", "prefill", "decode", "inference")
+
+    def counts() -> list[int]:
+        histograms = server.in_loop(server.scripted.engine.stats).histograms
+        return [sum(histograms[f"request_{name}_time_seconds"].counts) for name in names]
+
+    server.say(["a", "STOP", "c", "d"])
+    before = counts()
+    for path in BODIES:
+        server.post(path, {**BODIES[path], "stop": "STOP"})
+    assert counts() == [count + 2 for count in before]
+
+
+def test_the_first_token_comes_with_queue_and_prefill(server: AppServer) -> None:
+    server.say(["a", "b", "c"])
+    events: list[GenerationEvent] = []
+
+    async def collect() -> None:
+        async for event in server.scripted.engine.generate([65, 66], SamplingParams(max_tokens=3)):
+            events.append(event)
+
+    asyncio.run_coroutine_threadsafe(collect(), server.loop).result(30)
+    timed = [event.timing for event in events if event.timing is not None]
+    assert events[0].timing is timed[0] and events[-1].timing is timed[-1] and len(timed) == 2
+    assert (timed[0].queue_s, timed[0].prefill_s) == (timed[1].queue_s, timed[1].prefill_s)
+    assert timed[0].decode_s == 0
 
 
 def test_a_prompt_that_is_only_scored_has_no_first_token(server: AppServer) -> None:
@@ -128,3 +168,64 @@ def test_enough_time_changes_nothing(server: AppServer) -> None:
 @pytest.mark.parametrize("timeout", [0, -1, "1", True, [1]], ids=str)
 def test_odd_timeouts_are_refused(server: AppServer, path: str, timeout: Any) -> None:
     refuse(server.post(path, {**BODIES[path], "timeout": timeout}), 400, "timeout")
+
+
+@PATHS
+@pytest.mark.parametrize("is_stream", [True, False])
+@pytest.mark.parametrize(
+    ("timeout", "param"),
+    [
+        ({"queue": 1e-6}, "timeout.queue"),
+        ({"first_token": 1e-6, "queue": 60}, "timeout.first_token"),
+        ({"total": 1e-6, "first_token": 60}, "timeout"),
+    ],
+)
+def test_each_part_of_a_timeout_ends_a_request_and_is_named(
+    server: AppServer, path: str, is_stream: bool, timeout: dict[str, float], param: str
+) -> None:
+    server.wait_until_idle()
+    num_steps = server.in_loop(lambda: server.scripted.core.num_steps)
+    error = refuse(server.post(path, {**BODIES[path], "timeout": timeout, "stream": is_stream}), 408, param)
+    assert error["code"] == "deadline_exceeded"
+    server.wait_until_idle()
+    assert server.in_loop(lambda: server.scripted.core.num_steps) == num_steps  # nothing was computed
+
+
+@PATHS
+def test_a_timeout_in_parts_lets_through_what_is_in_time(server: AppServer, path: str) -> None:
+    timeout = {"queue": 60, "first_token": 61.5, "total": 1e6}
+    assert server.post(path, {**BODIES[path], "timeout": timeout}).status_code == 200
+    assert server.post(path, {**BODIES[path], "timeout": {}}).status_code == 200
+
+
+@PATHS
+@pytest.mark.parametrize(
+    ("timeout", "param"),
+    [
+        (0, "timeout"),
+        (-1.5, "timeout"),
+        ("10", "timeout"),
+        ([], "timeout"),
+        ({"queue": 0}, "timeout.queue"),
+        ({"first_token": -1}, "timeout.first_token"),
+        ({"total": "x"}, "timeout.total"),
+        ({"decode": 5}, "timeout.decode"),
+    ],
+)
+def test_timeouts_that_mean_nothing_are_refused(
+    server: AppServer, path: str, timeout: Any, param: str
+) -> None:
+    refuse(server.post(path, {**BODIES[path], "timeout": timeout}), 400, param)
+
+
+def test_a_default_timeout_holds_for_requests_without_their_own() -> None:
+    with serving(ServerOptions(request_timeout_s=0.001)) as server:
+        server.in_loop(server.scripted.client.hold)
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            bodies = [{}, {"timeout": {"queue": 60}}, {"timeout": 60}, {"timeout": {"total": 60}}]
+            futures = [pool.submit(server.post, COMPLETIONS, {"prompt": "x", **body}) for body in bodies]
+            server.wait_until(lambda: server.scripted.engine.health().num_pending == 4)
+            time.sleep(0.01)
+            server.in_loop(server.scripted.client.release)
+            assert [future.result(30).status_code for future in futures] == [408, 408, 200, 200]
+        server.wait_until_idle()

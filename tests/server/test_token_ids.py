@@ -6,14 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from qanat.core.events import GenerationEvent
-from qanat.core.request import FinishReason
-from qanat.server.events import Finish
-from qanat.server.tools.parser import CallFormat
-from tests.server.tools.replies import TEXT_TAG_TOKENIZER, TOKENIZER, assembler, tool
 from tests.support.app_server import AppServer
 from tests.support.scripted_engine import Piece
 
@@ -119,43 +112,3 @@ def test_token_counts_in_every_chunk(
     assert all(chunk["usage"]["prompt_tokens"] == whole["prompt_tokens"] for chunk in chunks)
     assert all(sum(chunk["usage"][name] for name in ("prompt_tokens", "completion_tokens"))
                == chunk["usage"]["total_tokens"] for chunk in chunks)  # fmt: skip
-
-
-@pytest.mark.parametrize("has_tag_tokens", [True, False])
-@pytest.mark.parametrize("call_format", list(CallFormat))
-@settings(max_examples=150)
-@given(
-    pieces=st.lists(
-        st.sampled_from(
-            [
-                "<tool_call>",
-                "</tool_call>",
-                "<tool",
-                "_call>",
-                "<function=f>",
-                "</function>",
-                "{",
-                '"name": "f"',
-            ]
-            + ["a", "STOP", "ST", "OP", "\n", "</think>", "é<"]
-        ),
-        max_size=14,
-    ),
-    is_open=st.booleans(),
-)
-def test_tokens_that_are_certain_stay_certain(
-    call_format: CallFormat, has_tag_tokens: bool, pieces: list[str], is_open: bool
-) -> None:
-    tokenizer = TOKENIZER if has_tag_tokens else TEXT_TAG_TOKENIZER
-    reader = assembler(call_format, [tool("f")], tokenizer=tokenizer, is_open=is_open, stop=["STOP", "a\n"])
-    num_certain, num_taken = 0, 0
-    for piece in [*pieces, "<|im_end|>"]:
-        num_taken += 1
-        reason = FinishReason.STOP if piece == "<|im_end|>" else None
-        events = reader.push(GenerationEvent(token_ids=[tokenizer.piece_id(piece)], finish_reason=reason))
-        if events and isinstance(events[-1], Finish):
-            assert num_certain <= events[-1].num_output_tokens <= num_taken
-            return
-        assert num_certain <= reader.num_certain_tokens <= num_taken
-        num_certain = reader.num_certain_tokens
-    raise AssertionError("the choice never ended")

@@ -37,9 +37,11 @@ class Simulation:
             is_chunked_prefill_enabled=workload.is_chunked_prefill_enabled,
             max_decode_stall_s=workload.max_decode_stall_s,
             max_waiting_requests=workload.max_waiting_requests,
+            max_queue_wait_s=workload.max_queue_wait_s,
             max_model_len=300,
         )
-        self.loop.scheduler.observe_step(1000, 10.0)
+        for _ in range(4):
+            self.loop.scheduler.observe_step(1000, 10.0)
         self.loop.executor.errors = {
             f"r{index}": arrival.error_at
             for index, arrival in enumerate(workload.arrivals)
@@ -48,7 +50,7 @@ class Simulation:
         self.refused: set[str] = set()
         self.actions: dict[int, list[tuple[str, str]]] = {}
         self.num_forced = 0
-        self.first_admissions: list[int] = []
+        self.first_admissions: dict[str, list[int]] = {}  # by owner
         self.last_admission = -(10**9)
 
     def run(self) -> None:
@@ -89,7 +91,10 @@ class Simulation:
             stop_token_ids=[10 * k for k in range(arrival.num_stop_tokens)],
             prompt_logprobs=0 if arrival.wants_prompt_logprobs else None,
             arrival_time_s=now_s,
-            deadline_s=None if arrival.deadline_s is None else now_s + arrival.deadline_s,
+            owner=str(arrival.owner % self.workload.num_owners),
+            deadline_s=after(now_s, arrival.deadline_s),
+            queue_deadline_s=after(now_s, arrival.queue_deadline_s),
+            first_token_deadline_s=after(now_s, arrival.first_token_deadline_s),
             request_seed=index,
             choice_index=index % 3,
         )
@@ -106,7 +111,7 @@ class Simulation:
             self.num_forced += self.loop.scheduler.preempt(request_id)
 
     def check_step(self, step: int) -> None:
-        """S3: prefill beside decodes is bounded. S4: no preemption soon after an admission. FCFS: first come, first."""
+        """S3: prefill beside decodes is bounded. S4: no preemption soon after an admission. S10: owners by arrival."""
         workload, loop = self.workload, self.loop
         before = loop.scheduler.stats().num_preemptions
         batch = loop.step()
@@ -119,10 +124,11 @@ class Simulation:
         if workload.is_chunked_prefill_enabled and workload.max_decode_stall_s == 0.0:
             self.check_stall(batch)
         for new in batch.new_rows:
-            if loop.requests[new.request_id].num_preemptions == 0:
-                self.first_admissions.append(int(new.request_id[1:]))
+            request = loop.requests[new.request_id]
+            if request.num_preemptions == 0:
+                self.first_admissions.setdefault(request.owner, []).append(int(new.request_id[1:]))
         if workload.policy == "fcfs":
-            assert self.first_admissions == sorted(self.first_admissions)
+            assert all(numbers == sorted(numbers) for numbers in self.first_admissions.values())
 
     def check_stall(self, batch: ScheduledBatch) -> None:
         new_rows = {new.row for new in batch.new_rows}
@@ -148,6 +154,10 @@ class Simulation:
                 assert tokens == expected[: len(tokens)]
                 assert scored == request.prompt_token_ids[1 : 1 + len(scored)]
             assert request.output_token_ids == tokens
+
+
+def after(now_s: float, seconds: float | None) -> float | None:
+    return None if seconds is None else now_s + seconds
 
 
 @settings(max_examples=120, deadline=None)

@@ -13,18 +13,22 @@ class Arrival:
 
     Attributes:
         gap: steps after the arrival before it.
-        deadline_s: after arrival; a step takes 0.01 s.
+        owner: whose it is, taken modulo the workload's number of owners.
+        deadline_s, queue_deadline_s, first_token_deadline_s: after arrival; a step takes 0.01 s.
     """
 
     gap: int
     num_prompt_tokens: int
     max_tokens: int
     priority: int
+    owner: int
     min_tokens: int
     num_stop_tokens: int
     num_prior_output: int
     wants_prompt_logprobs: bool
     deadline_s: float | None
+    queue_deadline_s: float | None
+    first_token_deadline_s: float | None
     abort_after: int | None
     is_aborted_twice: bool
     preempt_after: int | None
@@ -45,6 +49,8 @@ class Workload:
     is_chunked_prefill_enabled: bool
     max_decode_stall_s: float
     max_waiting_requests: int
+    max_queue_wait_s: float | None
+    num_owners: int
     max_tokens_per_row: int
     overlap_depth: int
     arrivals: tuple[Arrival, ...]
@@ -65,11 +71,14 @@ def arrivals(*, is_crowded: bool) -> st.SearchStrategy[Arrival]:
         num_prompt_tokens=st.integers(1, 24) if is_crowded else st.integers(1, 160),
         max_tokens=st.integers(20, 60) if is_crowded else st.integers(0, 60),
         priority=st.integers(-2, 2),
+        owner=st.integers(0, 5),
         min_tokens=st.sampled_from([0, 0, 2, 10]),
         num_stop_tokens=st.sampled_from([0, 0, 0, 3]),
         num_prior_output=st.sampled_from([0, 0, 0, 5]),
         wants_prompt_logprobs=st.booleans(),
         deadline_s=rarely(st.floats(0.0, 1.0)),
+        queue_deadline_s=rarely(st.floats(0.0, 0.5)),
+        first_token_deadline_s=rarely(st.floats(0.0, 0.5)),
         abort_after=rarely(st.integers(0, 30)),
         is_aborted_twice=st.booleans(),
         preempt_after=rarely(st.integers(1, 30)),
@@ -91,6 +100,8 @@ def workloads(*, is_crowded: bool) -> st.SearchStrategy[Workload]:
         is_chunked_prefill_enabled=st.booleans(),
         max_decode_stall_s=st.sampled_from([0.0, 1e9]),
         max_waiting_requests=st.sampled_from([1000] if is_crowded else [3, 1000]),
+        max_queue_wait_s=st.sampled_from([None, None, 0.1]),
+        num_owners=st.integers(1, 3),
         max_tokens_per_row=st.sampled_from([1, 1, 3]),
         overlap_depth=st.integers(0, 2),
         arrivals=st.lists(arrivals(is_crowded=is_crowded), min_size=3 if is_crowded else 1, max_size=12).map(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -17,10 +18,8 @@ from qanat.core.structured_outputs import StructuredOutputsParams
 from qanat.structured import compiler as compiler_module
 from qanat.structured.backend import make_backend
 from qanat.structured.compiler import GrammarCompiler
+from tests.house.checkout import ROOT
 from tests.structured.vocabularies import VOCABULARY, allowed
-
-SLOW_WORDS = "slow"
-"""A form that the process of `slow_compiler` never finishes."""
 
 
 async def wait_until(condition: Callable[[], bool]) -> None:
@@ -37,7 +36,7 @@ def regex(pattern: str) -> StructuredOutputsParams:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def compiler() -> AsyncIterator[GrammarCompiler]:
-    compiler = GrammarCompiler(StructuredSettings(), lambda: VOCABULARY)
+    compiler = GrammarCompiler(StructuredSettings(), VOCABULARY.packed)
     yield compiler
     await compiler.shutdown()
     assert compiler.child_pid is None
@@ -123,7 +122,7 @@ async def test_a_process_killed_from_outside_is_replaced(compiler: GrammarCompil
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_settings_of_the_server_reach_every_form() -> None:
-    strict = GrammarCompiler(StructuredSettings(is_compact=True, is_closed=True), lambda: VOCABULARY)
+    strict = GrammarCompiler(StructuredSettings(is_compact=True, is_closed=True), VOCABULARY.packed)
     schema = {"type": "object", "properties": {"a": {"const": 1}}}
     grammar = await strict.compile(StructuredOutputsParams(json=schema))
     matcher = make_backend("guidance", VOCABULARY).compile(grammar).matcher()
@@ -131,6 +130,14 @@ async def test_settings_of_the_server_reach_every_form() -> None:
         matcher.consume(byte)
     assert allowed(matcher) == {b":"}
     await strict.shutdown()
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"  # somebody else has to take note of its end
 
 
 def children(pid: int) -> list[int]:
@@ -153,9 +160,10 @@ async def slow_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Asyn
         "    return real(self, params)\n"
         "guidance.GuidanceBackend.grammar = grammar\n"
     )
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    settings = StructuredSettings(compile_timeout_s=3.0)
-    compiler = GrammarCompiler(settings, lambda: VOCABULARY)
+    path = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
+    settings = StructuredSettings(compile_timeout_s=5.0)
+    compiler = GrammarCompiler(settings, VOCABULARY.packed)
     yield compiler
     await compiler.shutdown()
 
@@ -197,6 +205,7 @@ async def test_who_leaves_cancels_but_not_for_others(slow_compiler: GrammarCompi
     await wait_until(lambda: len(children(child)) == 1)
     leaving.cancel()
     await asyncio.wait({leaving})
+    await slow_compiler.compile(regex("after it"))  # whatever the process was told before has been done then
     assert len(children(child)) == 1
     staying.cancel()
     await asyncio.wait({staying})
@@ -227,5 +236,35 @@ async def test_the_end_of_the_parent_ends_what_is_being_compiled(slow_compiler: 
     (job,) = children(child)
     await slow_compiler.shutdown()
     await asyncio.wait({waiting})
-    assert not Path(f"/proc/{job}").exists()
-    assert not Path(f"/proc/{child}").exists()
+    await wait_until(lambda: not is_running(job))
+    assert not is_running(child)
+
+
+PARENT = """
+import asyncio, sys
+from qanat.config.structured import StructuredSettings
+from qanat.core.structured_outputs import StructuredOutputsParams
+from qanat.structured.compiler import GrammarCompiler
+from tests.structured.vocabularies import VOCABULARY
+
+async def main():
+    compiler = GrammarCompiler(StructuredSettings(), VOCABULARY.packed)
+    await compiler.compile(StructuredOutputsParams(regex="a"))
+    print(compiler.child_pid, flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_nothing_outlives_a_parent_that_is_killed() -> None:
+    parent = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", PARENT, stdout=asyncio.subprocess.PIPE, cwd=ROOT
+    )
+    assert parent.stdout is not None
+    child = int(await parent.stdout.readline())
+    assert is_running(child)
+    parent.kill()
+    await parent.wait()
+    await wait_until(lambda: not is_running(child))

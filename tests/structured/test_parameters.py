@@ -128,3 +128,9 @@ def test_every_text_becomes_json_and_none_is_lost(text: str, types: set[str]) ->
     value = json.loads(json_of(text, frozenset(types)))
     if isinstance(value, str):
         assert value == text
+
+
+def test_numbers_within_objects_may_be_larger_than_pythons() -> None:
+    for value in ('{"a": 241e7756}', "[" + "9" * 5000 + "]"):
+        assert json_of(value, frozenset({"object", "array"})) == value
+    assert json_of('{"a": NaN}', frozenset({"object"})) == '"{\\"a\\": NaN}"'

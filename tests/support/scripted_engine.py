@@ -22,20 +22,25 @@ from qanat.cache.spec import cache_spec
 from qanat.config.model_config import ModelConfig
 from qanat.config.resolved import CacheLimits, ResolvedConfig, SchedulerLimits
 from qanat.core.batch import NewRow, RowOutput, ScheduledBatch, StepOutput, TokenLogprobs
-from qanat.core.errors import EngineDeadError
+from qanat.core.errors import EngineDeadError, StructuredOutputError
 from qanat.core.memory_plan import MemoryPlan
 from qanat.core.sampling_params import SamplingParams
 from qanat.engine.async_engine import AsyncEngine
+from qanat.engine.constraints import vocabulary_of
 from qanat.engine.core import EngineCore
 from qanat.engine.messages import AbortRequest, AddRequest, FromCore, Ready, StepDone, ToCore
 from qanat.engine.tokenizer import Tokenizer
 from qanat.scheduler.scheduler import Scheduler
+from qanat.structured.factory import FormFactory
+from qanat.structured.matcher import has_bit
+from qanat.worker.row_form import FormBuffer, RowForm
 
 VOCAB_SIZE = 8192
 SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 TAG_TOKENS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
 END_OF_TURN = "<|im_end|>"
 FILLER = b"."
+BLANKS = b" \n\t\r"
 MODEL_FIELDS = {
     "vocab_size": VOCAB_SIZE,
     "hidden_size": 8,
@@ -103,13 +108,21 @@ class _Row:
     num_output: int = 0
     position: int = 0
     scored: int = field(default=1)
+    form: RowForm | None = None
 
 
 class ScriptedExecutor:
-    """Emits the script's tokens with probability near 1; a token that is masked is passed over."""
+    """Emits the script's tokens with probability near 1; a token that is masked is passed over.
 
-    def __init__(self, tokenizer: ScriptedTokenizer, plan: MemoryPlan) -> None:
+    Under a form, tokens of the script that it does not allow are passed over too. Where the script has nothing left
+    that is allowed, what brings a form to its end soonest comes: the end of the turn, a closing bracket or quote, else
+    the allowed byte with the lowest id that is no blank, else a tag.
+    """
+
+    def __init__(self, tokenizer: ScriptedTokenizer, plan: MemoryPlan, config: ResolvedConfig) -> None:
         self.memory_plan = plan
+        self._config = config
+        self._forms: tuple[int, FormFactory, FormBuffer] | None = None
         self.script = Script([])
         self._tokenizer = tokenizer
         self._rows: dict[int, _Row] = {}
@@ -127,8 +140,12 @@ class ScriptedExecutor:
             num_output = len(new.token_ids) - new.num_prompt_tokens
             script = self._scripts[new.request_id]
             row = _Row(new, script, len(new.token_ids), new.num_computed_tokens, num_output)
-            for _ in range(num_output):
-                self._next(row)
+            if new.constraint is not None:
+                factory, buffer = self._form_tools()
+                row.form = RowForm(new.constraint, factory, buffer, new.stop_token_ids, [])
+            for token_id in new.token_ids[new.num_prompt_tokens :]:
+                self._choose(row)
+                self._follow(row, token_id)
             self._rows[new.row] = row
         outputs = [self._step(self._rows[row.row], row.num_scheduled_tokens) for row in batch.rows]
         future: Future[StepOutput] = Future()
@@ -149,7 +166,12 @@ class ScriptedExecutor:
         if row.num_computed < row.num_known or request.sampling.max_tokens == 0:
             return RowOutput(request.row, [], prompt_logprobs=scores)
         num_new = row.script.tokens_per_step
-        token_ids = [self._next(row) for _ in range(num_new)]
+        token_ids = []
+        while len(token_ids) < num_new and not (row.form is not None and row.form.error):
+            token_ids.append(self._choose(row))
+            self._follow(row, token_ids[-1])
+        if row.form is not None and row.form.error:
+            return RowOutput(request.row, [], error=row.form.error, error_code=StructuredOutputError.code)
         row.num_known += num_new
         row.num_computed = row.num_known - 1
         row.num_output += num_new
@@ -172,6 +194,32 @@ class ScriptedExecutor:
         top = [token_id, *others][:num_top]
         logprobs = [math.log(0.9) if other == token_id else -5.0 - other / 1000 for other in top]
         return TokenLogprobs([token_id, *top], [math.log(0.9), *logprobs], 1)
+
+    def _form_tools(self) -> tuple[FormFactory, FormBuffer]:
+        """Made again when a script has brought new tokens."""
+        size = self._tokenizer.vocab_size
+        if self._forms is None or self._forms[0] != size:
+            vocabulary = vocabulary_of(self._tokenizer, self._config)
+            self._forms = (size, FormFactory(lambda: vocabulary), FormBuffer(vocabulary.size))
+        return self._forms[1:]
+
+    def _follow(self, row: _Row, token_id: int) -> None:
+        if row.form is not None:
+            row.form.add_output([token_id])
+
+    def _choose(self, row: _Row) -> int:
+        if row.form is None or not row.form.fill_mask():
+            return self._next(row)
+        _, buffer = self._form_tools()
+        end = len(row.script.token_ids)
+        while row.position < end:
+            token_id, row.position = row.script.token_ids[row.position], row.position + 1
+            if has_bit(buffer.words, token_id) and not self._is_masked(row, token_id):
+                return token_id
+        end_of_turn = self._tokenizer.piece_id(END_OF_TURN)
+        in_order = [end_of_turn, *b'}]"', *(byte for byte in range(256) if byte not in BLANKS), *BLANKS]
+        in_order += [self._tokenizer.piece_id(tag) for tag in TAG_TOKENS]
+        return next(token_id for token_id in in_order if has_bit(buffer.words, token_id))
 
     def _next(self, row: _Row) -> int:
         """The next token of the script that is not masked."""
@@ -236,6 +284,14 @@ class InProcessClient:
         step = StepDone(outputs, self._core.stats(), self._core.num_steps)
         return msgspec.msgpack.decode(msgspec.msgpack.encode(step), type=StepDone)
 
+    async def ask_for_stacks(self) -> str:
+        """There is no process to ask."""
+        return "(no process)"
+
+    def last_words(self) -> str:
+        """It leaves none."""
+        return ""
+
     async def stop(self) -> None:
         """Nothing to stop."""
 
@@ -286,6 +342,7 @@ def start_scripted_engine(
     max_model_len: int = 2048,
     max_num_seqs: int = 32,
     max_waiting_requests: int = 256,
+    max_queue_wait_s: float | None = None,
     policy: str = "fcfs",
     step_timeout_s: float = 120.0,
     max_num_batched_tokens: int = 512,
@@ -306,6 +363,7 @@ def start_scripted_engine(
             max_model_len=max_model_len,
             policy=policy,
             max_waiting_requests=max_waiting_requests,
+            max_queue_wait_s=max_queue_wait_s,
         ),
         cache=CacheLimits(),
         step_timeout_s=step_timeout_s,
@@ -325,7 +383,7 @@ def start_scripted_engine(
         max_num_seqs=max_num_seqs,
         max_model_len=max_model_len,
     )
-    executor = ScriptedExecutor(tokenizer, plan)
+    executor = ScriptedExecutor(tokenizer, plan, config)
     cache = HybridCacheManager(spec, plan.num_blocks, plan.num_states)
     core = EngineCore(Scheduler(config.scheduler, cache, time.monotonic), executor)
     client = InProcessClient(core, executor)

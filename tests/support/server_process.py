@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -34,15 +34,23 @@ class ServerProcess:
     Args:
         arguments: after `serve`; host and port are added unless they are among them.
         command: what to run instead of `python -m qanat serve`.
+        environment: variables beside those of this process.
     """
 
-    def __init__(self, arguments: Sequence[str], *, command: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        *,
+        command: Sequence[str] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.port = free_port()
         given = list(arguments)
         if "--port" in given:
             given[given.index("--port") + 1] = str(self.port)
         else:
             given += ["--port", str(self.port)]
+        self._environment = {**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})}
         self._arguments = [*(command or [*COMMAND, "serve"]), *given]
         self._log = tempfile.NamedTemporaryFile("w+", prefix="qanat-test-", suffix=".log")  # noqa: SIM115
         self.process: subprocess.Popen[bytes] | None = None
@@ -58,12 +66,11 @@ class ServerProcess:
         return Path(self._log.name).read_text()
 
     def __enter__(self) -> ServerProcess:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         self.process = subprocess.Popen(
             self._arguments,
             stdout=self._log,
             stderr=subprocess.STDOUT,
-            env=environment,
+            env=self._environment,
             start_new_session=True,
         )
         self._wait_until_ready()

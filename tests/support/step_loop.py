@@ -85,6 +85,7 @@ class StepLoop:
         self.in_flight: deque[tuple[ScheduledBatch, StepOutput]] = deque()
         self.requests: dict[str, Request] = {}
         self.tokens: dict[str, list[int]] = {}
+        self.num_prior: dict[str, int] = {}
         self.prompt_logprobs: dict[str, list[TokenLogprobs]] = {}
         self.ends: dict[str, RequestOutput] = {}
 
@@ -92,6 +93,7 @@ class StepLoop:
         self.scheduler.add(request)
         self.requests[request.request_id] = request
         self.tokens[request.request_id] = list(request.output_token_ids)
+        self.num_prior[request.request_id] = request.num_output_tokens
         self.prompt_logprobs[request.request_id] = []
 
     def abort(self, request_id: str) -> None:
@@ -106,7 +108,9 @@ class StepLoop:
             assert request_id not in self.ends, f"{output} after {self.ends[request_id]}"
             self.tokens[request_id] += output.new_token_ids
             self.prompt_logprobs[request_id] += output.prompt_logprobs
-            assert (output.timing is None) == (output.finish_reason is None)
+            num_before = len(self.tokens[request_id]) - len(output.new_token_ids)
+            is_first = bool(output.new_token_ids) and num_before == self.num_prior[request_id]
+            assert (output.timing is not None) == (is_first or output.finish_reason is not None)
             if output.finish_reason is not None:
                 self.ends[request_id] = output
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from qanat.cache.spec import cache_spec
 from qanat.core.batch import NewRow, RowOutput, ScheduledBatch, ScheduledRow
+from qanat.core.constraint import Constraint, MatcherFactory
 from qanat.core.sampling_params import SamplingParams
 from qanat.models.decoder import CausalLM
 from qanat.worker.cache_tensors import allocate_cache
@@ -49,7 +50,9 @@ class Driver:
     The caches start as NaN: reading what this request has not written shows.
     """
 
-    def __init__(self, family: str = "qwen3_5", **limits: Any) -> None:
+    def __init__(
+        self, family: str = "qwen3_5", *, matcher_factory: MatcherFactory | None = None, **limits: Any
+    ) -> None:
         self.model = tiny_model(family)
         spec = cache_spec(self.model.config, block_size=BLOCK_SIZE, kv_dtype="float32")
         self.cache = allocate_cache(spec, num_blocks=80, num_states=9 if spec.has_states else 0)
@@ -62,7 +65,7 @@ class Driver:
             "logits_chunk_rows": 64,
         }
         self.limits = RunnerLimits(**(defaults | {"num_valid_token_ids": VOCAB_SIZE} | limits))
-        self.runner = ModelRunner(self.model, self.cache, self.limits)
+        self.runner = ModelRunner(self.model, self.cache, self.limits, matcher_factory)
         self.has_states = spec.has_states
         self.free_rows, self.free_blocks, self.free_states = (
             list(range(8)),
@@ -81,6 +84,7 @@ class Driver:
         *,
         seed: int = 0,
         stop_token_ids: Sequence[int] = (),
+        constraint: Constraint | None = None,
         **sampling: Any,
     ) -> None:
         """A request for the next step; greedy unless `sampling` says otherwise."""
@@ -97,6 +101,7 @@ class Driver:
             stop_token_ids=list(stop_token_ids),
             block_ids=[],
             state_id=self.free_states.pop(0) if self.has_states else 0,
+            constraint=constraint,
         )
         self.running[name] = Running(new_row, [], list(tokens), 0)
 

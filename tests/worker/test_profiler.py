@@ -233,13 +233,15 @@ def room_for(num_bytes: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("kinds", [("ops",), ("torch",)])
+@pytest.mark.parametrize("is_compressed", [False, True])
+@pytest.mark.parametrize("num_bytes", [1, 4096])
 def test_a_disk_that_is_full_is_told_and_leaves_nothing_behind(
-    tmp_path: Path, kinds: tuple[str, ...]
+    tmp_path: Path, kinds: tuple[str, ...], is_compressed: bool, num_bytes: int
 ) -> None:
-    profiled = Profiled(tmp_path, kinds=kinds, is_compressed=False)
+    profiled = Profiled(tmp_path, kinds=kinds, is_compressed=is_compressed)
     profiled.profiler.start()
-    profiled.steps(4)
-    with room_for(4096):
+    profiled.steps(60)
+    with room_for(num_bytes):
         error = profiled.stop()
     assert isinstance(error, ProfileWriteError)
     assert str(tmp_path) in error.message
@@ -247,3 +249,31 @@ def test_a_disk_that_is_full_is_told_and_leaves_nothing_behind(
     profiled.profiler.start()
     profiled.steps(1)
     assert len(profiled.report().files) == 1
+
+
+def test_a_profiler_that_fails_ends_the_profile_and_no_request(tmp_path: Path) -> None:
+    """A setting that no flag can give makes torch refuse to start."""
+    profiled = Profiled(tmp_path, num_warmup_steps=-1)
+    plain = profiled.steps(4)
+    profiled.profiler.start()
+    assert profiled.steps(4) == plain
+    assert not profiled.profiler.is_running
+    error = profiled.stop()
+    assert isinstance(error, ProfileWriteError) and "could not be recorded" in error.message
+    assert [op._function for op in all_ops()] == [op.chosen.function for op in all_ops()]
+    assert list(tmp_path.iterdir()) == []
+    profiled.profiler.start()  # the next one is refused for what is wrong, not for what is left of this one
+
+
+def test_a_step_that_fails_fails_as_ever_and_the_profile_goes_on(tmp_path: Path) -> None:
+    profiled = Profiled(tmp_path, kinds=("ops",))
+    batch = ScheduledBatch(step_id=7, rows=[], new_rows=[], freed_rows=[])
+
+    def fail(_: ScheduledBatch) -> None:
+        raise ValueError("the step's own error")
+
+    profiled.profiler.start()
+    with pytest.raises(ValueError, match="own error"):
+        profiled.profiler.run(batch, fail)
+    profiled.steps(2)
+    assert profiled.report().num_steps == 3

@@ -63,12 +63,17 @@ def run(name: str, arguments: Sequence[str]) -> int:
         from qanat.cli.terminal import tell
 
         tell(f"qanat {name}: error: {error.message}")
-        return USAGE_ERROR if isinstance(error, ConfigError) else 1
+        return exit_code_of(error)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # the reader of a pipe has seen enough
         sys.stderr.close()
         return 0
+
+
+def exit_code_of(error: QanatError) -> int:
+    """The exit code of a command that ends with this error."""
+    return USAGE_ERROR if isinstance(error, ConfigError) else 1
 
 
 def _parser() -> argparse.ArgumentParser:

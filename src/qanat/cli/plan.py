@@ -119,6 +119,7 @@ def settings(wishes: EngineConfig, config: ResolvedConfig, decisions: Sequence[D
         "max_decode_stall_s": limits.max_decode_stall_s,
         "max_num_queued_reqs": limits.max_waiting_requests,
         "max_num_queued_tokens": limits.max_waiting_tokens,
+        "max_queue_wait_s": limits.max_queue_wait_s,
         "memory_share": cache.memory_share,
         "kv_cache_memory_bytes": cache.kv_cache_memory_bytes,
         "num_gpu_blocks_override": cache.num_blocks_override,

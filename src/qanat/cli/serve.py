@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from qanat.cli.command import MODEL_WORD, Command, help_parser, read_invocation, wants_help
+from qanat.cli.command import MODEL_WORD, Command, Invocation, help_parser, read_invocation, wants_help
+from qanat.cli.main import exit_code_of
 from qanat.cli.terminal import check_template, decision_lines, require_engine, tell
 from qanat.config.engine_config import GROUPS
 from qanat.config.prepare import prepare
+from qanat.core.errors import QanatError
+from qanat.core.log_lines import JSON_FORMAT, write_log
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,14 +56,22 @@ def main(arguments: Sequence[str]) -> int:
         help_parser(COMMAND).print_help()
         return 0
     invocation = read_invocation(COMMAND, arguments)
+    write_log(invocation.wishes.log_format, (invocation.wishes.log_level or "info").upper())
+    if invocation.wishes.log_format != JSON_FORMAT:
+        return _serve(invocation, tell)
+    try:
+        return _serve(invocation, log.info)
+    except QanatError as error:
+        log.critical("qanat serve: error: %s", error.message)
+        return exit_code_of(error)
+
+
+def _serve(invocation: Invocation, say: Callable[[str], None]) -> int:
     require_engine(COMMAND.name)
     prepared = prepare(invocation.wishes, invocation.environment)
     check_template(prepared)
-    logging.basicConfig(
-        level=(prepared.wishes.log_level or "info").upper(), format="%(levelname)s %(name)s: %(message)s"
-    )
     for line in decision_lines(prepared.decisions):
-        tell(line)
+        say(line)
     from qanat.server.run import serve
 
     return serve(prepared)

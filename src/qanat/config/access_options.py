@@ -30,6 +30,13 @@ class AccessOptions:
         None,
         "YAML or JSON file of keys with names, limits, priorities and models, read again when it changes; see Limits.",
     )
+    request_timeout_s: float | None = option(
+        Kind.NUMBER,
+        None,
+        "Seconds that a request may take which does not say so itself (field timeout); it then ends with status 408. "
+        "Default: no bound.",
+        minimum=0.001,
+    )
     allow_resume: bool = option(
         Kind.SWITCH,
         False,

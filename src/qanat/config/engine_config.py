@@ -143,6 +143,13 @@ class SchedulerOptions:
     max_num_queued_tokens: int = option(
         Kind.COUNT, 8_388_608, "Prompt tokens of the requests that may wait.", minimum=1
     )
+    max_queue_wait_s: float | None = option(
+        Kind.NUMBER,
+        None,
+        "Seconds that a request may wait for its first step; one that would wait longer, by the pace measured so far, "
+        "is refused with status 429. Default: no bound.",
+        minimum=0.001,
+    )
     async_scheduling: bool | None = option(
         Kind.SWITCH, None, "Schedule a step while the one before computes; not yet in this version."
     )
@@ -318,6 +325,9 @@ class ServerOptions(AccessOptions):
         choices=("critical", "error", "warning", "info", "debug", "trace"),
     )
     disable_uvicorn_access_log: bool = option(Kind.SWITCH, False, "No log line per HTTP request.")
+    disable_fastapi_docs: bool = option(
+        Kind.SWITCH, False, "Do not answer /openapi.json, which describes the API to programs."
+    )
     log_level: str | None = option(
         Kind.TEXT,
         None,

@@ -49,6 +49,7 @@ def scheduler_limits(
         policy=wishes.scheduling_policy,
         max_waiting_requests=wishes.max_num_queued_reqs,
         max_waiting_tokens=wishes.max_num_queued_tokens,
+        max_queue_wait_s=wishes.max_queue_wait_s,
         max_decode_stall_s=wishes.max_decode_stall_s,
         long_prefill_token_threshold=wishes.long_prefill_token_threshold,
         is_chunked_prefill_enabled=wishes.enable_chunked_prefill,

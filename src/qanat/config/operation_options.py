@@ -14,7 +14,7 @@ class OperationOptions:
 
     shutdown_timeout: int = option(
         Kind.COUNT,
-        30,
+        25,
         "Seconds that running requests may go on after SIGTERM or SIGINT; what runs then still ends with an error. A "
         "second signal ends them at once. vLLM's default is 0.",
         minimum=0,

@@ -20,6 +20,7 @@ class SchedulerLimits:
         policy: "fcfs" or "priority".
         max_waiting_requests: bound of the waiting queue.
         max_waiting_tokens: bound of the prompt tokens in the waiting queue.
+        max_queue_wait_s: requests that would wait longer are refused; None waits as long as it takes.
         max_decode_stall_s: how long one step's prefill may hold running decodes up, in seconds.
         long_prefill_token_threshold: most prefill tokens of one request in one step; 0 is no bound.
         is_chunked_prefill_enabled: whether a prompt may be split over steps.
@@ -31,6 +32,7 @@ class SchedulerLimits:
     policy: str = "fcfs"
     max_waiting_requests: int = 2048
     max_waiting_tokens: int = 8_388_608
+    max_queue_wait_s: float | None = None
     max_decode_stall_s: float = 0.5
     long_prefill_token_threshold: int = 0
     is_chunked_prefill_enabled: bool = True

@@ -33,6 +33,7 @@ class Constraint(msgspec.Struct, frozen=True):
         think_start_id: token that opens reasoning.
         think_end_id: token that ends reasoning.
         blank_ids: of these, one may stand between the end of the reasoning and the form.
+        call_start_id: token that opens a tool call; it ends the reasoning too, if the form may begin with it.
     """
 
     backend: str
@@ -41,6 +42,7 @@ class Constraint(msgspec.Struct, frozen=True):
     think_start_id: int | None = None
     think_end_id: int | None = None
     blank_ids: list[int] = []
+    call_start_id: int | None = None
 
 
 class Matcher(Protocol):

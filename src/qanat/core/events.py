@@ -47,10 +47,11 @@ class GenerationEvent(msgspec.Struct, kw_only=True, frozen=True):
         stop_reason: the stop string or stop token id that ended it, None for eos or length.
         error_code: with finish_reason ERROR.
         error_message: with finish_reason ERROR.
+        error_param: with finish_reason ERROR, where it is about a field of the request.
         num_prompt_tokens: length of the prompt.
         num_output_tokens: tokens of this choice so far.
         num_cached_tokens: prompt tokens supplied by the prefix cache.
-        timing: with finish_reason.
+        timing: with the first new token and with finish_reason.
     """
 
     index: int = 0
@@ -62,6 +63,7 @@ class GenerationEvent(msgspec.Struct, kw_only=True, frozen=True):
     stop_reason: str | int | None = None
     error_code: str = ""
     error_message: str = ""
+    error_param: str = ""
     num_prompt_tokens: int = 0
     num_output_tokens: int = 0
     num_cached_tokens: int = 0

@@ -35,8 +35,10 @@ class RequestOutput(msgspec.Struct, kw_only=True, frozen=True):
         stop_token_id: the token that ended it, when one did.
         error_code: stable code of the error, with finish_reason ERROR (see qanat.core.errors).
         error_message: what went wrong and what to change.
+        error_param: what the error is about, where it is a field of the request.
+        retry_after_s: with a refusal, whole seconds after which the request may be taken; 0 if nothing is known.
         num_cached_tokens: prompt tokens supplied by the prefix cache.
-        timing: set with the finish reason.
+        timing: set with the first new token and with the finish reason.
     """
 
     request_id: str
@@ -47,5 +49,7 @@ class RequestOutput(msgspec.Struct, kw_only=True, frozen=True):
     stop_token_id: int | None = None
     error_code: str = ""
     error_message: str = ""
+    error_param: str = ""
+    retry_after_s: int = 0
     num_cached_tokens: int = 0
     timing: RequestTiming | None = None

@@ -46,6 +46,8 @@ class Request(msgspec.Struct, kw_only=True):
         priority: lower runs first under the priority policy.
         arrival_time_s: seconds on the admitting process's monotonic clock (one host, one clock).
         deadline_s: the same clock; past it the request ends with an error.
+        queue_deadline_s: likewise, if it has not been scheduled by then.
+        first_token_deadline_s: likewise, if it has no new output token by then.
         cache_salt: keeps prefixes of different owners apart.
         owner: whose request it is; waiting owners take turns.
         constraint: the compiled form of `sampling.structured_outputs`.
@@ -66,6 +68,8 @@ class Request(msgspec.Struct, kw_only=True):
     priority: int = 0
     arrival_time_s: float = 0.0
     deadline_s: float | None = None
+    queue_deadline_s: float | None = None
+    first_token_deadline_s: float | None = None
     cache_salt: str = ""
     owner: str = ""
     constraint: Constraint | None = None

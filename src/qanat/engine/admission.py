@@ -12,6 +12,8 @@ from qanat.config.resolved import ResolvedConfig
 from qanat.core.errors import ContextLengthError, InvalidRequestError
 from qanat.core.request import Request
 from qanat.core.sampling_params import SamplingParams
+from qanat.core.timeouts import Timeouts
+from qanat.engine.constraints import check_form
 from qanat.engine.continuation import PriorOutput, check_unfinished, prior_outputs
 from qanat.engine.tokenizer import Tokenizer
 
@@ -40,7 +42,7 @@ class Admission:
         *,
         request_id: str,
         priority: int = 0,
-        timeout_s: float | None = None,
+        timeout_s: float | Timeouts | None = None,
         cache_salt: str = "",
         owner: str = "",
         output_token_ids: PriorOutput = (),
@@ -60,6 +62,7 @@ class Admission:
         resolved = self._resolve(sampling, len(prompt_token_ids))
         seed = sampling.seed if sampling.seed is not None else self._random.getrandbits(64)
         now_s = time.monotonic()
+        timeouts = timeout_s if isinstance(timeout_s, Timeouts) else Timeouts(total_s=timeout_s)
         eos_ids = [] if sampling.ignore_eos else list(self._tokenizer.eos_token_ids)
         stop_token_ids = list(dict.fromkeys(eos_ids + sampling.stop_token_ids))
         outputs = prior_outputs(output_token_ids, sampling.n, self._config.model.vocab_size)
@@ -82,7 +85,9 @@ class Admission:
                 stop_token_ids=list(stop_token_ids),
                 priority=priority,
                 arrival_time_s=now_s,
-                deadline_s=None if timeout_s is None else now_s + timeout_s,
+                deadline_s=_deadline_s(now_s, timeouts.total_s),
+                queue_deadline_s=_deadline_s(now_s, timeouts.queue_s),
+                first_token_deadline_s=_deadline_s(now_s, timeouts.first_token_s),
                 cache_salt=cache_salt,
                 owner=owner,
             )
@@ -114,6 +119,8 @@ class Admission:
                     f"{name} must be at most {self._config.max_logprobs} (set by --max-logprobs), got {wanted}.",
                     param=name,
                 )
+        num_valid = self._config.num_valid_token_ids or self._config.model.vocab_size
+        check_form(sampling, self._tokenizer.eos_token_ids, num_valid)
         if sampling.stop and not sampling.detokenize:
             raise InvalidRequestError(
                 "stop needs text; do not set detokenize to false with it.", param="stop"
@@ -153,3 +160,7 @@ class Admission:
         spellings = [spelling for word in words for spelling in (word, " " + word.lstrip())]
         sequences = [self._tokenizer.encode(spelling) for spelling in spellings]
         return [list(ids) for ids in dict.fromkeys(tuple(ids) for ids in sequences) if ids]
+
+
+def _deadline_s(now_s: float, timeout_s: float | None) -> float | None:
+    return None if timeout_s is None else now_s + timeout_s

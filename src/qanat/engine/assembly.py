@@ -8,15 +8,21 @@ from qanat.cache.manager import HybridCacheManager
 from qanat.cache.spec import cache_spec
 from qanat.config.resolved import ResolvedConfig
 from qanat.engine.core import EngineCore
+from qanat.engine.form_preparation import FormPreparation
 from qanat.engine.messages import Ready
 from qanat.executor.planning import plan_start
 from qanat.executor.uniproc import UniprocExecutor
 from qanat.platforms.cpu import CpuPlatform
 from qanat.scheduler.scheduler import Scheduler
+from qanat.structured.factory import FormFactory
 
 
-def build_core(config: ResolvedConfig) -> tuple[EngineCore, Ready]:
+def build_core(config: ResolvedConfig, forms: FormFactory) -> tuple[EngineCore, Ready]:
     """Fits open limits to the memory, loads the model, allocates the cache.
+
+    Args:
+        config: every setting.
+        forms: makes matchers; needs no vocabulary yet.
 
     Returns:
         The loop, and what there is to report of the start.
@@ -27,8 +33,9 @@ def build_core(config: ResolvedConfig) -> tuple[EngineCore, Ready]:
     """
     start = plan_start(config, available_bytes=CpuPlatform().memory().available_bytes)
     config = start.config
-    executor = UniprocExecutor(config, start.memory)
+    executor = UniprocExecutor(config, start.memory, forms)
     spec = cache_spec(config.model, block_size=config.cache.block_size, kv_dtype=config.cache.kv_cache_dtype)
     cache = HybridCacheManager(spec, start.memory.num_blocks, start.memory.num_states)
-    core = EngineCore(Scheduler(config.scheduler, cache, time.monotonic), executor)
+    preparation = FormPreparation(forms, config.structured.backend, config.scheduler.max_waiting_requests)
+    core = EngineCore(Scheduler(config.scheduler, cache, time.monotonic), executor, forms=preparation)
     return core, Ready(config, start.memory, list(start.decisions), executor.op_table())

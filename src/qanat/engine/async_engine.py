@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
@@ -22,43 +21,33 @@ from qanat.core.errors import (
     InvalidRequestError,
     QanatError,
     QueueFullError,
+    StructuredOutputError,
 )
 from qanat.core.events import GenerationEvent
-from qanat.core.outputs import RequestOutput
+from qanat.core.outputs import RequestOutput, RequestTiming
+from qanat.core.profile import ProfileReport
 from qanat.core.request import FinishReason
 from qanat.core.sampling_params import SamplingParams
+from qanat.core.timeouts import Timeouts
 from qanat.engine.admission import Admission
 from qanat.engine.continuation import PriorOutput
-from qanat.engine.messages import AbortRequest, AddRequest, Ready, StepDone
+from qanat.engine.core_line import CoreLine, EngineHealth, Listener
+from qanat.engine.form_desk import FormDesk
+from qanat.engine.messages import AbortRequest, AddRequest, Ready, StepDone, UseVocabulary
 from qanat.engine.metrics import EngineMetrics, EngineStats
 from qanat.engine.process_client import ProcessClient
 from qanat.engine.request_stream import RequestStream
+from qanat.engine.restarts import RestartBudget
 from qanat.engine.tokenizer import Tokenizer, load_tokenizer
 from qanat.scheduler.stats import SchedulerStats
 
-logger = logging.getLogger(__name__)
-
-REFUSALS: tuple[type[QanatError], ...] = (QueueFullError, ContextLengthError, InvalidRequestError)
+REFUSALS: tuple[type[QanatError], ...] = (
+    QueueFullError,
+    ContextLengthError,
+    InvalidRequestError,
+    StructuredOutputError,
+)
 """Errors with which the core refuses a request: raised to the caller, as nothing has been generated."""
-
-MAX_RECEIVING_S = 0.005
-"""How long steps that have piled up are taken in a row before the streams get their turn."""
-
-
-class EngineHealth(msgspec.Struct, frozen=True):
-    """Whether work makes progress.
-
-    Attributes:
-        is_alive: the core's process lives.
-        num_pending: requests that wait or run.
-        last_step_age_s: seconds since the last step ended, or since work arrived if that was later.
-        is_healthy: alive, and no work has waited longer than the step limit without a step.
-    """
-
-    is_alive: bool
-    num_pending: int
-    last_step_age_s: float
-    is_healthy: bool
 
 
 class AsyncEngine:
@@ -78,27 +67,39 @@ class AsyncEngine:
         client: ProcessClient,
         ready: Ready,
         decisions: Sequence[Decision] = (),
+        restarts: RestartBudget | None = None,
     ) -> None:
         self.config = ready.config
         self.tokenizer = tokenizer
         self.decisions = [*decisions, *ready.decisions]
         self.memory_plan = ready.memory_plan
         self.op_table = ready.op_table
-        self._client = client
         self._admission = Admission(self.config, tokenizer, self.memory_plan.max_cached_tokens)
+        self._forms = FormDesk(tokenizer, self.config)
+        self._is_vocabulary_sent = False
         self._metrics = EngineMetrics()
         self._streams: dict[str, RequestStream] = {}  # by the ids of the core
         self._calls: dict[str, RequestStream] = {}  # by the ids of the callers
         self._pending: set[str] = set()  # what the core has not reported as ended
         self._num_calls = 0
-        self._death: QanatError | None = None
-        self._last_progress_s = time.monotonic()
+        self._refusal: QanatError | None = None
         self._scheduler_stats: SchedulerStats | None = None
-        self._receiver = asyncio.create_task(self._receive())
+        listener = Listener(self._on_step, self._on_death, self._on_replaced)
+        self._core = CoreLine(client, self.config, restarts or RestartBudget(), listener)
 
     @classmethod
-    async def start(cls, config: ResolvedConfig, decisions: Sequence[Decision] = ()) -> AsyncEngine:
+    async def start(
+        cls,
+        config: ResolvedConfig,
+        decisions: Sequence[Decision] = (),
+        restarts: RestartBudget | None = None,
+    ) -> AsyncEngine:
         """Starts the core's process and waits until the model is loaded.
+
+        Args:
+            config: every setting.
+            decisions: on settings, to be kept with those of the start.
+            restarts: how often a core that dies is replaced; None never does.
 
         Raises:
             CheckpointError: the model folder cannot be served.
@@ -112,7 +113,9 @@ class AsyncEngine:
         except BaseException:
             await client.stop()
             raise
-        return cls(tokenizer, client, ready, decisions)
+        engine = cls(tokenizer, client, ready, decisions, restarts)
+        await engine._send_vocabulary()
+        return engine
 
     @classmethod
     async def create(cls, wishes: EngineConfig) -> AsyncEngine:
@@ -132,7 +135,7 @@ class AsyncEngine:
         *,
         request_id: str | None = None,
         priority: int = 0,
-        timeout_s: float | None = None,
+        timeout_s: float | Timeouts | None = None,
         cache_salt: str = "",
         owner: str = "",
         thinking: Thinking = Thinking.NONE,
@@ -147,7 +150,7 @@ class AsyncEngine:
             sampling: how tokens are chosen.
             request_id: unique among live calls; None makes one up.
             priority: lower runs first under the priority policy.
-            timeout_s: until the request ends with an error.
+            timeout_s: until the request ends with an error; a number bounds the whole.
             cache_salt: keeps prefixes of different owners apart.
             owner: whose request it is.
             thinking: whether the output begins with reasoning, which a form leaves free.
@@ -156,6 +159,7 @@ class AsyncEngine:
 
         Raises:
             InvalidRequestError, ContextLengthError, QueueFullError: before the first event.
+            StructuredOutputError: the form cannot be compiled, or not be followed any further.
             EngineDeadError: the core is dead or dies.
         """
         request_id = request_id or uuid.uuid4().hex
@@ -174,8 +178,11 @@ class AsyncEngine:
             output_token_ids=output_token_ids,
         )
         stream = RequestStream(request_id, self.tokenizer, requests)
+        self._calls[request_id] = stream
         try:
-            await self._submit(stream)
+            self._raise_obstacle()
+            if await self._forms.constrain(stream, sampling, thinking):
+                await self._submit(stream)
             while stream.num_open:
                 yield await self._next_event(stream)
         finally:
@@ -186,11 +193,15 @@ class AsyncEngine:
         stream = self._calls.get(request_id)
         if stream is None:
             return False
+        if stream.end_preparation():
+            for choice_id in stream.processors:
+                stream.put(RequestOutput(request_id=choice_id, finish_reason=FinishReason.ABORT))
+            return True
         for choice_id in stream.processors:
             await self._abort(choice_id)
         return True
 
-    async def end_choice(self, request_id: str, last_event: GenerationEvent) -> None:
+    async def end_choice(self, request_id: str, last_event: GenerationEvent) -> RequestTiming | None:
         """Ends one choice as complete: its caller found what it was to stop at in the tokens so far.
 
         It counts as finished by "stop", and `generate` yields nothing more of it.
@@ -198,58 +209,99 @@ class AsyncEngine:
         Args:
             request_id: as given to `generate`.
             last_event: the choice's event that ended it.
+
+        Returns:
+            Its times; None if it is not running.
         """
         stream = self._calls.get(request_id)
         choice_id = stream.choice_id(last_event.index) if stream else None
         if stream is None or choice_id is None:
-            return
-        del stream.processors[choice_id]
-        event = msgspec.structs.replace(last_event, finish_reason=FinishReason.STOP)
+            return None
+        timing = stream.processors.pop(choice_id).end_timing()
+        event = msgspec.structs.replace(last_event, finish_reason=FinishReason.STOP, timing=timing)
         self._metrics.on_finished(stream.requests[choice_id], event)
         await self._abort(choice_id)
+        return timing
 
     async def end_all(self, error: QanatError) -> None:
         """Ends all requests with an error; new ones are still taken."""
         for stream in list(self._calls.values()):
             stream.fail(error)
+            stream.end_preparation()
             for choice_id in stream.processors:
                 await self._abort(choice_id)
+
+    def refuse_new(self, error: QanatError) -> None:
+        """From now on `generate` raises this; what runs goes on."""
+        self._refusal = error
+
+    @property
+    def num_calls(self) -> int:
+        """Calls of `generate` that have not ended."""
+        return len(self._calls)
+
+    @property
+    def num_restarts(self) -> int:
+        """Cores that were started after one had died."""
+        return self._core.num_restarts
+
+    async def start_profile(self) -> None:
+        """Records the core's steps from now on, as --profiler-config says.
+
+        Raises:
+            ProfilerStateError: a profile is recorded or written already, or profiling is switched off.
+            ProfileWriteError, EngineDeadError: the folder cannot be written to; the core is dead or dies.
+        """
+        await self._core.start_profile()
+
+    async def stop_profile(self) -> ProfileReport:
+        """Ends the profile and waits for its files; of one that ended by itself, what became of it.
+
+        Raises:
+            ProfilerStateError: there is no profile.
+            ProfileWriteError, EngineDeadError: its files will not come.
+        """
+        return await self._core.stop_profile()
 
     @property
     def core_pid(self) -> int | None:
         """Process id of the core."""
-        return self._client.pid
+        return self._core.pid
 
     def health(self) -> EngineHealth:
         """See `EngineHealth`; costs nothing."""
-        is_alive = self._death is None
-        age_s = time.monotonic() - self._last_progress_s if self._pending else 0.0
-        is_healthy = is_alive and age_s <= self.config.step_timeout_s
-        return EngineHealth(is_alive, len(self._pending), age_s, is_healthy)
+        return self._core.health(len(self._pending))
 
     def stats(self) -> EngineStats:
         """Counters, gauges and histograms since the start."""
-        return self._metrics.snapshot(self._scheduler_stats)
+        return self._metrics.snapshot(self._scheduler_stats, self._forms.stats())
 
     async def shutdown(self) -> None:
         """Ends all requests and the core's process. Safe to call twice."""
-        self._fail_all(EngineDeadError("The engine is shutting down."))
-        self._receiver.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._receiver
-        await self._client.stop()
+        self._core.fail(EngineDeadError("The engine is shutting down."))
+        await self._core.close()
+        await self._forms.shutdown()
+
+    async def _send_vocabulary(self) -> None:
+        """Once in the life of each core, before its first request."""
+        if not self._is_vocabulary_sent:
+            self._is_vocabulary_sent = True
+            with contextlib.suppress(EngineDeadError):  # the next core gets it too
+                await self._core.send(UseVocabulary(self._forms.vocabulary.packed()))
+
+    def _raise_obstacle(self) -> None:
+        obstacle = self._core.death or self._refusal
+        if obstacle is not None:
+            raise obstacle.with_traceback(None)  # else each raise would lengthen it
 
     async def _submit(self, stream: RequestStream) -> None:
-        if self._death is not None:
-            raise self._death
-        self._calls[stream.request_id] = stream
-        if not self._pending:
-            self._last_progress_s = time.monotonic()
+        self._raise_obstacle()
+        await self._send_vocabulary()
         for choice_id, request in stream.requests.items():
             self._streams[choice_id] = stream
             self._pending.add(choice_id)
             self._metrics.on_admitted(request)
-            await self._client.send(AddRequest(request))
+            await self._core.send(AddRequest(request))
 
     async def _next_event(self, stream: RequestStream) -> GenerationEvent:
         while True:
@@ -272,14 +324,14 @@ class AsyncEngine:
         for choice_id, request in stream.requests.items():
             if self._streams.pop(choice_id, None) is None:
                 continue
-            if choice_id in stream.processors and self._death is None:
+            if choice_id in stream.processors and self._core.death is None:
                 self._metrics.on_aborted(request)
                 await self._abort(choice_id)
             self._pending.discard(choice_id)
 
     async def _abort(self, choice_id: str) -> None:
         with contextlib.suppress(EngineDeadError):  # then there is nothing to abort
-            await self._client.send(AbortRequest(choice_id))
+            await self._core.send(AbortRequest(choice_id))
 
     def _raise_refusal(self, output: RequestOutput, stream: RequestStream) -> None:
         if output.finish_reason is not FinishReason.ERROR:
@@ -288,28 +340,29 @@ class AsyncEngine:
             if output.error_code == kind.code:
                 del stream.processors[output.request_id]
                 self._metrics.on_refused(stream.requests[output.request_id])
-                raise kind(output.error_message)
+                raise kind(
+                    output.error_message,
+                    param=output.error_param or None,
+                    retry_after_s=output.retry_after_s,
+                )
 
-    async def _receive(self) -> None:
-        """Hands the core's news to the streams, until it dies."""
-        turn_s = time.monotonic()
-        try:
-            while True:
-                message = await self._client.receive()
-                assert isinstance(message, StepDone)
-                self._last_progress_s = time.monotonic()
-                self._scheduler_stats = message.stats
-                self._metrics.on_step(message.outputs, self._last_progress_s)
-                for output in message.outputs:
-                    await self._hand_over(output)
-                if time.monotonic() - turn_s > MAX_RECEIVING_S:
-                    await asyncio.sleep(0)
-                    turn_s = time.monotonic()
-        except EngineDeadError as error:
-            self._fail_all(error)
-        except Exception as error:  # whatever it is, nobody may wait for ever
-            logger.exception("The front end cannot go on.")
-            self._fail_all(EngineDeadError(f"The front end of the engine failed: {error}"))
+    async def _on_step(self, step: StepDone) -> None:
+        self._scheduler_stats = step.stats
+        self._metrics.on_step(step.outputs, time.monotonic())
+        for output in step.outputs:
+            await self._hand_over(output)
+
+    def _on_death(self, error: QanatError) -> None:
+        for stream in self._calls.values():
+            stream.fail(error)
+            stream.end_preparation()
+        self._pending.clear()
+        self._scheduler_stats = None
+
+    def _on_replaced(self, ready: Ready) -> None:
+        self.config, self.memory_plan, self.op_table = ready.config, ready.memory_plan, ready.op_table
+        self._admission = Admission(self.config, self.tokenizer, self.memory_plan.max_cached_tokens)
+        self._is_vocabulary_sent = False
 
     async def _hand_over(self, output: RequestOutput) -> None:
         if output.finish_reason is not None:
@@ -319,8 +372,3 @@ class AsyncEngine:
             return
         for choice_id in stream.processors:
             await self._abort(choice_id)
-
-    def _fail_all(self, error: QanatError) -> None:
-        self._death = self._death or error
-        for stream in self._calls.values():
-            stream.fail(self._death)

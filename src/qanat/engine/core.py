@@ -9,7 +9,9 @@ from collections.abc import Callable
 from qanat.core.batch import ScheduledBatch
 from qanat.core.errors import QanatError
 from qanat.core.outputs import RequestOutput
+from qanat.core.profile import ProfileReport
 from qanat.core.request import FinishReason, Request
+from qanat.engine.form_preparation import FormPreparation
 from qanat.executor.base import Executor
 from qanat.scheduler.scheduler import Scheduler
 from qanat.scheduler.stats import SchedulerStats
@@ -19,6 +21,9 @@ logger = logging.getLogger(__name__)
 MAX_FAILURES_IN_A_ROW = 3
 """After so many failed steps without one that succeeded, the process ends: a restart may help, going on does not."""
 
+MAX_NAMED = 100
+"""So many requests are named in one line of the log."""
+
 
 class EngineCore:
     """Owns the scheduler and drives the executor. Not thread-safe: one thread calls everything.
@@ -27,14 +32,20 @@ class EngineCore:
         scheduler: decides what each step computes.
         executor: computes it.
         clock: monotonic seconds.
+        forms: has forms compiled before their requests enter the queue; without, the executor compiles them.
     """
 
     def __init__(
-        self, scheduler: Scheduler, executor: Executor, clock: Callable[[], float] = time.monotonic
+        self,
+        scheduler: Scheduler,
+        executor: Executor,
+        clock: Callable[[], float] = time.monotonic,
+        forms: FormPreparation | None = None,
     ) -> None:
         self._scheduler = scheduler
         self._executor = executor
         self._clock = clock
+        self._forms = forms
         self._ended: list[RequestOutput] = []
         self._num_failures = 0
         self.num_steps = 0
@@ -42,12 +53,36 @@ class EngineCore:
     @property
     def has_work(self) -> bool:
         """True while a step would do anything or an output waits to be collected."""
-        return self._scheduler.has_work or bool(self._ended)
+        has_news = self._forms is not None and self._forms.has_news
+        return self._scheduler.has_work or bool(self._ended) or has_news
 
-    def add(self, request: Request) -> None:
-        """Admits a request to the queue; a refusal becomes the request's terminal output."""
+    @property
+    def is_preparing(self) -> bool:
+        """True while any request waits for its form, which will be work then."""
+        return self._forms is not None and self._forms.is_waiting
+
+    def await_forms(self, timeout_s: float) -> None:
+        """Returns once a form has been compiled that a request waits for, or after the time."""
+        if self._forms is not None:
+            self._forms.wait(timeout_s)
+
+    def idle(self) -> None:
+        """To be called when nothing has been asked for a while: what takes time once is done then."""
+        if self._forms is not None:
+            self._forms.warm_up()
+
+    def add(self, request: Request, failure: QanatError | None = None) -> None:
+        """Admits a request to the queue, once its form is compiled; a refusal becomes its terminal output.
+
+        Args:
+            request: what is to be computed.
+            failure: what became of its form meanwhile, if that is known to be bad.
+        """
         try:
-            self._scheduler.add(request)
+            if failure is not None:
+                raise failure
+            if self._forms is None or self._forms.hold(request):
+                self._scheduler.add(request)
         except QanatError as error:
             self._ended.append(
                 RequestOutput(
@@ -55,17 +90,32 @@ class EngineCore:
                     finish_reason=FinishReason.ERROR,
                     error_code=error.code,
                     error_message=error.message,
+                    error_param=error.param or "",
+                    retry_after_s=error.retry_after_s,
                 )
             )
 
     def abort(self, request_id: str) -> None:
         """Ends a request at once and frees what it holds; unknown ids are ignored."""
         output = self._scheduler.abort(request_id)
+        if self._forms is not None and self._forms.cancel(request_id):
+            output = RequestOutput(request_id=request_id, finish_reason=FinishReason.ABORT)
         if output is not None:
             self._ended.append(output)
 
     def step(self) -> list[RequestOutput]:
         """One scheduling round; returns what there is to report, terminal outputs of aborts included."""
+        if self._forms is None:
+            return self._step()
+        for request, failure in self._forms.take():
+            self.add(request, failure)
+        outputs = self._step()
+        for output in outputs:
+            if output.finish_reason is not None:
+                self._forms.release(output.request_id)
+        return outputs
+
+    def _step(self) -> list[RequestOutput]:
         outputs, self._ended = self._ended + self._scheduler.expire(), []
         batch = self._scheduler.schedule()
         if batch is None:
@@ -85,11 +135,33 @@ class EngineCore:
         self._num_failures += 1
         if self._num_failures >= MAX_FAILURES_IN_A_ROW:
             raise error
-        logger.error("A step failed; all requests end with an error.", exc_info=error)
         if isinstance(error, QanatError):
-            return self._scheduler.fail_all(error.code, error.message)
-        message = "The step that computed this request failed; the server's log has the details."
-        return self._scheduler.fail_all(QanatError.code, message)
+            ended = self._scheduler.fail_all(error.code, error.message)
+        else:
+            message = "The step that computed this request failed; the server's log has the details."
+            ended = self._scheduler.fail_all(QanatError.code, message)
+        logger.error("A step failed; all requests end with an error: %s", _named(ended), exc_info=error)
+        return ended
+
+    def start_profile(self) -> None:
+        """Records steps from the next one on.
+
+        Raises:
+            ProfilerStateError, ProfileWriteError: see `Executor.start_profile`.
+        """
+        self._executor.start_profile()
+
+    def stop_profile(self, on_report: Callable[[ProfileReport | QanatError], None]) -> None:
+        """Ends the profile; `on_report` is called, maybe from another thread, once its files are written.
+
+        Raises:
+            ProfilerStateError: there is no profile.
+        """
+        self._executor.stop_profile(on_report)
+
+    def end_overdue_profile(self) -> None:
+        """Ends a profile that has run for as long as it may; to be called every second or so."""
+        self._executor.end_overdue_profile()
 
     def stats(self) -> SchedulerStats:
         """Counters and gauges of the scheduler."""
@@ -97,8 +169,17 @@ class EngineCore:
 
     def shutdown(self) -> None:
         """Releases the executor."""
+        if self._forms is not None:
+            self._forms.shutdown()
         self._executor.shutdown()
 
 
 def _num_prefill_tokens(batch: ScheduledBatch) -> int:
     return sum(row.num_scheduled_tokens for row in batch.rows if row.num_scheduled_tokens > 1)
+
+
+def _named(outputs: list[RequestOutput]) -> str:
+    """Ids for the log; those of the server hold the X-Request-Id."""
+    names = [output.request_id for output in outputs]
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return ", ".join(names[:MAX_NAMED]) + more

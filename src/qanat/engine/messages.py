@@ -5,11 +5,15 @@ from __future__ import annotations
 import msgspec
 
 from qanat.config.resolved import ResolvedConfig
+from qanat.core import errors
 from qanat.core.decision import Decision
+from qanat.core.errors import QanatError
 from qanat.core.memory_plan import MemoryPlan
 from qanat.core.outputs import RequestOutput
+from qanat.core.profile import ProfileReport
 from qanat.core.request import Request
 from qanat.scheduler.stats import SchedulerStats
+from qanat.structured.vocabulary import Vocabulary
 
 TO_CORE_SOCKET = "to-core"
 """File name of the socket that carries `ToCore`."""
@@ -29,6 +33,28 @@ class AbortRequest(msgspec.Struct, tag=True, frozen=True):
     """Front end to core: end this request now."""
 
     request_id: str
+
+
+class UseVocabulary(msgspec.Struct, tag=True, frozen=True):
+    """Front end to core, before any request with a form: the tokens, packed, as they are rarely needed."""
+
+    packed: bytes
+
+    def read(self) -> Vocabulary:
+        """Unpacks it."""
+        return Vocabulary.unpacked(self.packed)
+
+
+class StartProfile(msgspec.Struct, tag=True, frozen=True):
+    """Front end to core: record steps from now on; answered with `call_id`."""
+
+    call_id: int
+
+
+class StopProfile(msgspec.Struct, tag=True, frozen=True):
+    """Front end to core: end the profile; answered with `call_id` once its files are written."""
+
+    call_id: int
 
 
 class Ready(msgspec.Struct, tag=True, frozen=True):
@@ -62,5 +88,29 @@ class StepDone(msgspec.Struct, tag=True, frozen=True):
     num_steps: int
 
 
-ToCore = AddRequest | AbortRequest
-FromCore = Ready | StartFailed | StepDone
+class ProfileReply(msgspec.Struct, tag=True, frozen=True):
+    """Core to front end: answer to one of the two questions about profiles.
+
+    Attributes:
+        call_id: of the question.
+        report: of a profile that was ended.
+        error_code: of what went wrong; empty if nothing did.
+        error_message: likewise.
+    """
+
+    call_id: int
+    report: ProfileReport | None = None
+    error_code: str = ""
+    error_message: str = ""
+
+
+ToCore = AddRequest | AbortRequest | UseVocabulary | StartProfile | StopProfile
+FromCore = Ready | StartFailed | StepDone | ProfileReply
+
+
+def error_of(code: str, message: str) -> QanatError:
+    """The error of the class with this code, so that a refusal keeps its kind across the process boundary."""
+    for kind in vars(errors).values():
+        if isinstance(kind, type) and issubclass(kind, QanatError) and kind.code == code:
+            return kind(message)
+    return QanatError(message)

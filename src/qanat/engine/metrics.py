@@ -13,6 +13,7 @@ from qanat.core.events import GenerationEvent
 from qanat.core.outputs import RequestOutput
 from qanat.core.request import FinishReason, Request
 from qanat.scheduler.stats import SchedulerStats
+from qanat.structured.compiler import CompileStats
 
 FIRST_TOKEN_BUCKETS_S = (
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0),
@@ -111,6 +112,7 @@ class EngineStats(msgspec.Struct, kw_only=True, frozen=True):
         num_cached_tokens: of those, how many the prefix cache supplied.
         num_output_tokens: tokens generated, those of aborted requests included.
         num_finished: requests ended since the start, by finish reason.
+        compiler: forms compiled, remembered, refused.
         histograms: by the names of HISTOGRAM_BUCKETS.
     """
 
@@ -122,6 +124,7 @@ class EngineStats(msgspec.Struct, kw_only=True, frozen=True):
     num_cached_tokens: int
     num_output_tokens: int
     num_finished: dict[str, int]
+    compiler: CompileStats
     histograms: dict[str, HistogramSnapshot]
 
 
@@ -214,7 +217,7 @@ class EngineMetrics:
         """The core did not take the request; it counts nowhere."""
         self._live.pop(request.request_id, None)
 
-    def snapshot(self, scheduler: SchedulerStats | None) -> EngineStats:
+    def snapshot(self, scheduler: SchedulerStats | None, compiler: CompileStats | None = None) -> EngineStats:
         """All figures now; the scheduler's are zero before its first step."""
         return EngineStats(
             num_running=scheduler.num_running if scheduler else 0,
@@ -225,6 +228,7 @@ class EngineMetrics:
             num_cached_tokens=self._num_cached_tokens,
             num_output_tokens=self._num_output_tokens,
             num_finished=dict(self._num_finished),
+            compiler=compiler or CompileStats(),
             histograms={name: histogram.snapshot() for name, histogram in self._histograms.items()},
         )
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
+
+import msgspec
 
 from qanat.core.batch import TokenLogprobs
 from qanat.core.errors import InvalidRequestError
 from qanat.core.events import GenerationEvent, LogprobEntry, PositionLogprobs
-from qanat.core.outputs import RequestOutput
+from qanat.core.outputs import RequestOutput, RequestTiming
 from qanat.core.request import FinishReason, Request
 from qanat.core.sampling_params import SamplingParams
 from qanat.engine.detokenizer import IncrementalDetokenizer, StopMatch, StopStringChecker
@@ -52,13 +55,24 @@ class OutputProcessor:
         self._prompt_logprobs: list[PositionLogprobs | None] = [None]
         self._is_prompt_reported = sampling.prompt_logprobs is None
         self._has_text = sampling.detokenize
+        self._first_timing: RequestTiming | None = None
+        self._first_token_s = 0.0
         # Without stop strings and scores nothing depends on single tokens, so they are taken all at once.
         self._is_plain = not sampling.stop and sampling.prompt_logprobs is None
         self._eos_ids = frozenset(tokenizer.eos_token_ids) - frozenset(sampling.stop_token_ids)
         self.prior_text = self._replay(request.output_token_ids)
 
+    def end_timing(self) -> RequestTiming | None:
+        """The times of a choice that ends now, where the core does not say them; None before its first token."""
+        if self._first_timing is None:
+            return None
+        decode_s = time.monotonic() - self._first_token_s
+        return msgspec.structs.replace(self._first_timing, decode_s=decode_s)
+
     def process(self, output: RequestOutput) -> Step:
         """Folds one output of the core into an event."""
+        if output.timing is not None and self._first_timing is None:
+            self._first_timing, self._first_token_s = output.timing, time.monotonic()
         if self._is_plain and not output.logprobs and output.finish_reason is None:
             self._num_output_tokens += len(output.new_token_ids)
             text = self._detokenizer.push_all(output.new_token_ids) if self._has_text else ""
@@ -111,6 +125,8 @@ class OutputProcessor:
     def _stopped(self, output: RequestOutput, progress: _Progress, match: StopMatch) -> Step:
         progress.text += match.text
         is_core_done = output.finish_reason is not None
+        if not is_core_done:
+            output = msgspec.structs.replace(output, timing=self.end_timing())
         event = self._make_event(output, progress, FinishReason.STOP, match.stop)
         return Step(event, must_abort=not is_core_done)
 
@@ -148,6 +164,7 @@ class OutputProcessor:
             stop_reason=stop_reason,
             error_code=output.error_code,
             error_message=output.error_message,
+            error_param=output.error_param,
             num_prompt_tokens=self._request.num_prompt_tokens,
             num_output_tokens=self._num_output_tokens,
             num_cached_tokens=output.num_cached_tokens,

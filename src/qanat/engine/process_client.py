@@ -16,8 +16,9 @@ import zmq
 import zmq.asyncio
 
 from qanat.config.resolved import ResolvedConfig
-from qanat.core import errors
-from qanat.core.errors import EngineDeadError, QanatError
+from qanat.core.errors import EngineDeadError
+from qanat.core.log_lines import present_format
+from qanat.engine.last_words import ask_for_stacks, describe_exit, read_last_words
 from qanat.engine.messages import (
     FROM_CORE_SOCKET,
     LENGTH_BYTES,
@@ -26,6 +27,7 @@ from qanat.engine.messages import (
     Ready,
     StartFailed,
     ToCore,
+    error_of,
 )
 
 STOP_TIMEOUT_S = 5.0
@@ -52,6 +54,7 @@ class ProcessClient:
         self._decoder = msgspec.msgpack.Decoder(FromCore)
         self._process: asyncio.subprocess.Process | None = None
         self._exit: asyncio.Task[int] | None = None
+        self._num_words_read = 0
 
     @property
     def pid(self) -> int | None:
@@ -71,6 +74,7 @@ class ProcessClient:
             "qanat.engine.core_process",
             str(self._folder),
             str(logging.getLogger().getEffectiveLevel()),
+            present_format(),
             stdin=asyncio.subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for the front end, which then stops the core
         )
@@ -87,7 +91,7 @@ class ProcessClient:
                 f"The engine process was not ready within {config.init_timeout_s:.0f} s (--init-timeout-s)."
             ) from None
         if isinstance(message, StartFailed):
-            raise _error_of(message.code, message.message)
+            raise error_of(message.code, message.message)
         assert isinstance(message, Ready)
         return message
 
@@ -99,7 +103,7 @@ class ProcessClient:
         """
         try:
             await self._outbox.send(self._encoder.encode(message), flags=zmq.NOBLOCK)
-        except zmq.Again:
+        except zmq.ZMQError:  # also when this end has been closed
             raise EngineDeadError("The engine process has ended; see its output above.") from None
 
     async def receive(self) -> FromCore:
@@ -118,9 +122,22 @@ class ProcessClient:
         if not received.done():
             received.cancel()
             raise EngineDeadError(
-                f"The engine process ended with exit code {self._exit.result()}; see its output above."
+                f"The engine process {describe_exit(self._exit.result())}; see its output above."
             )
         return self._decoder.decode(received.result())
+
+    async def ask_for_stacks(self) -> str:
+        """Where all threads of the core are now, or why it does not say; works also while it is stuck."""
+        if self.pid is None:
+            return "(no process)"
+        stacks = await ask_for_stacks(self._folder, self.pid)
+        self._num_words_read += len(read_last_words(self._folder, self._num_words_read).encode())
+        return stacks
+
+    def last_words(self) -> str:
+        """What a core that has died left behind, on lines of its own; "" if nothing. To be asked before `stop`."""
+        words = read_last_words(self._folder, self._num_words_read)
+        return f"\n{words}" if words else ""
 
     async def stop(self) -> None:
         """Ends the process by closing its standard input; by force if that does not help. Safe to call twice."""
@@ -141,14 +158,3 @@ def _socket_folder() -> Path:
     if len(os.fsencode(parent)) > MAX_PARENT_BYTES:
         parent = "/tmp"
     return Path(tempfile.mkdtemp(prefix="qanat-", dir=parent))
-
-
-def _error_of(code: str, message: str) -> QanatError:
-    """The error class with this code, so that a refusal keeps its kind across the process boundary."""
-    kinds = [
-        kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, QanatError)
-    ]
-    for kind in kinds:
-        if kind.code == code:
-            return kind(message)
-    return QanatError(message)

@@ -27,12 +27,16 @@ class RequestStream:
         request_id: as the caller knows it.
         requests: one per choice, by the id that the core knows.
         processors: of the choices that have had no finish reason yet, by the same ids.
+        preparation: what has to be done before the core is asked; None when it is done.
+        is_broken_off: the call ended during it; the core is not to be asked.
     """
 
     def __init__(self, request_id: str, tokenizer: Tokenizer, requests: list[Request]) -> None:
         self.request_id = request_id
         self.requests = {request.request_id: request for request in requests}
         self.processors = {request.request_id: OutputProcessor(tokenizer, request) for request in requests}
+        self.preparation: asyncio.Task[str] | None = None
+        self.is_broken_off = False
         self._unread: dict[str, list[RequestOutput]] = {}
         self._num_unread = 0
         self._reader: asyncio.Future[None] | None = None
@@ -66,6 +70,14 @@ class RequestStream:
             waiting.append(output)
         return True
 
+    def end_preparation(self) -> bool:
+        """Breaks off what is done before the core is asked. False if there is nothing of the kind any more."""
+        if self.preparation is None:
+            return False
+        self.preparation.cancel()
+        self.is_broken_off = True
+        return True
+
     def fail(self, error: QanatError) -> None:
         """Ends the call with an error, after what is still to be read."""
         if self._failure is None:
@@ -97,9 +109,11 @@ class RequestStream:
 
 def joined(outputs: Sequence[RequestOutput]) -> RequestOutput:
     """Outputs of one request that follow each other, as one; the last of them says whether and how it ended."""
+    timings = [output.timing for output in outputs if output.timing is not None]
     return msgspec.structs.replace(
         outputs[-1],
         new_token_ids=[token_id for output in outputs for token_id in output.new_token_ids],
         logprobs=[entry for output in outputs for entry in output.logprobs],
         prompt_logprobs=[entry for output in outputs for entry in output.prompt_logprobs],
+        timing=timings[-1] if timings else None,
     )

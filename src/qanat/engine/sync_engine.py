@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+import queue
 import sys
 from collections.abc import Iterator, Sequence
 
 from qanat.config.resolved import ResolvedConfig
+from qanat.core.constraint import Thinking
 from qanat.core.decision import Decision
+from qanat.core.errors import QanatError
 from qanat.core.events import GenerationEvent
+from qanat.core.profile import ProfileReport
 from qanat.core.sampling_params import SamplingParams
 from qanat.engine.admission import Admission
 from qanat.engine.assembly import build_core
+from qanat.engine.constraints import ConstraintMaker, VocabularyPacker, vocabulary_of
 from qanat.engine.output_processor import OutputProcessor
 from qanat.engine.tokenizer import load_tokenizer
 from qanat.scheduler.stats import SchedulerStats
+from qanat.structured.blocking_compiler import BlockingCompiler
+from qanat.structured.factory import FormFactory
+
+FORM_WAIT_S = 1.0
 
 
 class SyncEngine:
@@ -31,11 +40,16 @@ class SyncEngine:
         limits = dataclasses.replace(
             config.scheduler, max_waiting_requests=sys.maxsize, max_waiting_tokens=sys.maxsize
         )
-        self._core, ready = build_core(dataclasses.replace(config, scheduler=limits))
+        forms = FormFactory(lambda: vocabulary_of(self.tokenizer, self.config))
+        self._core, ready = build_core(dataclasses.replace(config, scheduler=limits), forms)
         self.config = ready.config
         self.decisions = [*decisions, *ready.decisions]
         self.memory_plan = ready.memory_plan
         self._admission = Admission(self.config, self.tokenizer, self.memory_plan.max_cached_tokens)
+        self._constraints = ConstraintMaker(self.tokenizer, self.config)
+        self._compiler = BlockingCompiler(
+            self.config.structured, VocabularyPacker(self.tokenizer, self.config).packed
+        )
         self._processors: dict[str, OutputProcessor] = {}
         self._owners: dict[str, str] = {}
 
@@ -46,23 +60,40 @@ class SyncEngine:
         sampling: SamplingParams,
         *,
         priority: int = 0,
+        thinking: Thinking = Thinking.NONE,
     ) -> None:
         """Queues a prompt.
 
+        Args:
+            request_id: unique among those that are queued.
+            prompt_token_ids: the prompt.
+            sampling: how tokens are chosen.
+            priority: lower runs first under the priority policy.
+            thinking: whether the output begins with reasoning, which a form leaves free.
+
         Raises:
             InvalidRequestError, ContextLengthError: it cannot be served; nothing is queued.
+            StructuredOutputError: the form cannot be compiled.
         """
         requests = self._admission.requests(
             prompt_token_ids, sampling, request_id=request_id, priority=priority
         )
+        constraint = None
+        if sampling.structured_outputs is not None:
+            grammar = self._compiler.compile(sampling.structured_outputs)
+            constraint = self._constraints.constraint(grammar, thinking)
         for request in requests:
+            request.constraint = constraint
             self._processors[request.request_id] = OutputProcessor(self.tokenizer, request)
             self._owners[request.request_id] = request_id
             self._core.add(request)
 
     def run(self) -> Iterator[tuple[str, GenerationEvent]]:
         """Steps until every queued prompt is done; yields each event with the id given to `add`."""
-        while self._core.has_work:
+        while self._core.has_work or self._core.is_preparing:
+            if not self._core.has_work:
+                self._core.await_forms(FORM_WAIT_S)
+            self._core.end_overdue_profile()
             for output in self._core.step():
                 processor = self._processors.get(output.request_id)
                 if processor is None:
@@ -79,6 +110,29 @@ class SyncEngine:
         """Counters and gauges of the scheduler."""
         return self._core.stats()
 
+    def start_profile(self) -> None:
+        """Records steps from the next one on, as --profiler-config says.
+
+        Raises:
+            ProfilerStateError: one is recorded or written already, or profiling is switched off.
+            ProfileWriteError: the folder cannot be written to.
+        """
+        self._core.start_profile()
+
+    def stop_profile(self) -> ProfileReport:
+        """Ends the profile and waits for its files; of one that ended by itself, what became of it.
+
+        Raises:
+            ProfilerStateError: there is no profile.
+            ProfileWriteError: its files could not be written.
+        """
+        outcomes: queue.SimpleQueue[ProfileReport | QanatError] = queue.SimpleQueue()
+        self._core.stop_profile(outcomes.put)
+        outcome = outcomes.get()
+        if isinstance(outcome, QanatError):
+            raise outcome
+        return outcome
+
     def abort_all(self) -> None:
         """Ends everything that is queued or running."""
         for request_id in list(self._processors):
@@ -91,4 +145,5 @@ class SyncEngine:
     def shutdown(self) -> None:
         """Releases model and cache."""
         self.abort_all()
+        self._compiler.shutdown()
         self._core.shutdown()

@@ -24,6 +24,7 @@ class Tokenizer:
         eos_token_ids: union of what the model's files and the tokenizer call end of sequence. Some checkpoints
             name only one of them in each place, so none alone can be trusted.
         special_token_ids: left out of text when special tokens are skipped.
+        added_token_ids: these, and added tokens that stay in the text, such as the tags of tool calls.
         chat_template: the checkpoint's jinja template, if it ships one.
     """
 
@@ -41,6 +42,7 @@ class Tokenizer:
         self.named_tokens = named_tokens or {}
         added = tokenizer.get_added_tokens_decoder()
         self.special_token_ids = frozenset(token_id for token_id, token in added.items() if token.special)
+        self.added_token_ids = frozenset(added)
         vocab = tokenizer.get_vocab(with_added_tokens=True)
         self.vocab_size = max(vocab.values(), default=-1) + 1
         byte_of = _byte_of_character()

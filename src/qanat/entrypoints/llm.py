@@ -10,14 +10,17 @@ from rich.progress import Progress
 
 from qanat.config.prepare import prepare
 from qanat.config.wishes import from_keywords
+from qanat.core.constraint import Thinking
 from qanat.core.errors import InvalidRequestError
+from qanat.core.profile import ProfileReport
 from qanat.core.sampling_params import SamplingParams
 from qanat.engine.sync_engine import SyncEngine
 from qanat.entrypoints.results import Completion, Generation
 from qanat.server.encoding import PromptEncoder
-from qanat.server.messages import Message, check_tools, normalise_messages
+from qanat.server.messages import Message, normalise_messages
 from qanat.server.renderer import ChatRenderer, check_chat_options, load_template
 from qanat.server.sampling_defaults import read_sampling_defaults
+from qanat.server.tools.choice import checked_tools
 
 Prompt = str | Sequence[int]
 Conversation = Sequence[Mapping[str, Any]]
@@ -54,7 +57,12 @@ class LLM:
         self.config = self._engine.config
         self.memory_plan = self._engine.memory_plan
         self._encoder = PromptEncoder(self._engine.tokenizer, self.config.scheduler.max_model_len)
-        template = load_template(wishes.chat_template, self._engine.tokenizer, self.config.model.model_family)
+        template = load_template(
+            wishes.chat_template,
+            self._engine.tokenizer,
+            self.config.model.model_family,
+            self.config.model.hidden_size,
+        )
         self._renderer = ChatRenderer(
             template, self._engine.tokenizer, self._encoder, wishes.default_chat_template_kwargs
         )
@@ -111,13 +119,33 @@ class LLM:
         Raises:
             InvalidRequestError, ContextLengthError: a conversation cannot be served; nothing is generated.
         """
-        rendered_tools = check_tools(tools, None)
-        token_ids = [
-            self._renderer.render_now(conversation, rendered_tools, chat_template_kwargs).token_ids
+        rendered_tools = checked_tools(tools)
+        prompts = [
+            self._renderer.render_now(conversation, rendered_tools, chat_template_kwargs)
             for conversation in _as_conversations(messages)
         ]
+        token_ids = [prompt.token_ids for prompt in prompts]
         params = self._for_each(sampling_params, len(token_ids))
-        return self._run(token_ids, [None] * len(token_ids), params, use_progress_bar)
+        thinking = [prompt.thinking for prompt in prompts]
+        return self._run(token_ids, [None] * len(token_ids), params, use_progress_bar, thinking)
+
+    def start_profile(self) -> None:
+        """Records steps from now on; needs `profiler_config={"torch_profiler_dir": ...}`.
+
+        Raises:
+            ProfilerStateError: a profile is recorded or written already, or profiling is switched off.
+            ProfileWriteError: the folder cannot be written to.
+        """
+        self._engine.start_profile()
+
+    def stop_profile(self) -> ProfileReport:
+        """Ends the profile and waits for its files.
+
+        Raises:
+            ProfilerStateError: there is no profile.
+            ProfileWriteError: its files could not be written.
+        """
+        return self._engine.stop_profile()
 
     def shutdown(self) -> None:
         """Gives model and cache back."""
@@ -149,6 +177,7 @@ class LLM:
         texts: list[str | None],
         sampling_params: list[SamplingParams],
         use_progress_bar: bool,
+        thinking: Sequence[Thinking] = (),
     ) -> list[Generation]:
         results = [
             Generation(text, ids, [Completion(index) for index in range(params.n)])
@@ -157,7 +186,9 @@ class LLM:
         num_open = [params.n for params in sampling_params]
         try:
             for index, (ids, params) in enumerate(zip(token_ids, sampling_params, strict=True)):
-                self._engine.add(str(index), ids, params)
+                self._engine.add(
+                    str(index), ids, params, thinking=thinking[index] if thinking else Thinking.NONE
+                )
             with _progress(len(results), use_progress_bar) as advance:
                 for owner, event in self._engine.run():
                     results[int(owner)].add(event)

@@ -47,6 +47,11 @@ class LazyHeap(Generic[Item]):
             heapq.heappop(heap)
         return None
 
+    @property
+    def first_key(self) -> Key:
+        """The key of the item that `peek` has just returned."""
+        return self._heap[0][0]
+
     def pop(self) -> Item | None:
         """Removes the first item; None if there is none."""
         item = self.peek()

@@ -8,6 +8,7 @@ from qanat.cache.manager import HybridCacheManager
 from qanat.config.resolved import SchedulerLimits
 from qanat.core.batch import NewRow, ScheduledRow
 from qanat.core.request import RequestStatus
+from qanat.scheduler.deadlines import Deadlines
 from qanat.scheduler.live_request import LiveRequest, RunningRequest
 from qanat.scheduler.prefill_pace import PrefillPace
 from qanat.scheduler.running_set import RunningSet
@@ -58,12 +59,15 @@ class StepPlanner:
         running: RunningSet,
         waiting: WaitingQueue,
         pace: PrefillPace,
+        deadlines: Deadlines,
     ) -> None:
         self._limits = limits
         self._cache = cache
         self._running = running
         self._waiting = waiting
         self._pace = pace
+        self._deadlines = deadlines
+        self._is_turn_of_short = False
         self.num_preemptions = 0
 
     def plan(self, now_s: float) -> StepPlan:
@@ -72,8 +76,11 @@ class StepPlanner:
         self._plan_decodes(step)
         step.prefill_budget = self._prefill_budget(step.budget)
         if self._running.prefilling:
-            self._plan_chunks(step)
+            short_tokens = self._short_tokens(step.prefill_budget)
+            self._plan_chunks(step, short_tokens, self._num_kept_for_short(short_tokens, step.prefill_budget))
         self._plan_admissions(step, now_s)
+        if self._running.prefilling and not step.chunks:  # what was kept found no taker
+            self._plan_chunks(step)
         return step
 
     def preempt(self, running: RunningRequest) -> None:
@@ -133,19 +140,56 @@ class StepPlanner:
         max_tokens = self._pace.max_tokens(stall_s if self._running.decoding else IDLE_STALL_FACTOR * stall_s)
         return min(budget, UNKNOWN_PACE_TOKENS if max_tokens is None else max_tokens)
 
-    def _plan_chunks(self, step: StepPlan) -> None:
-        """The next chunk of each prompt under way; their blocks were reserved at admission."""
+    def _plan_chunks(self, step: StepPlan, short_tokens: int = 0, num_kept: int = 0) -> None:
+        """The next chunk of each prompt under way; their blocks were reserved at admission.
+
+        Args:
+            step: takes them.
+            short_tokens: prompts with so many tokens left are short.
+            num_kept: prefill tokens that the others may not have (S13).
+        """
         for running in list(self._running.prefilling):
-            num_tokens = self._chunk(running.num_uncomputed, running.request.num_computed_tokens, step)
-            if not num_tokens:
+            if step.prefill_budget <= 0:
                 return
-            self._take_chunk(running, num_tokens, step)
+            is_short = running.num_uncomputed <= short_tokens
+            step.prefill_budget -= 0 if is_short else num_kept
+            num_tokens = self._chunk(running.num_uncomputed, running.request.num_computed_tokens, step)
+            step.prefill_budget += 0 if is_short else num_kept
+            if num_tokens:
+                self._take_chunk(running, num_tokens, step)
+            if is_short:
+                num_kept = max(0, num_kept - num_tokens)
+
+    def _short_tokens(self, prefill_budget: int) -> int:
+        """The longest prompt that is short beside this step's prefill.
+
+        Half of it; or, where half is less than a chunk, all of it in every other step.
+        """
+        if not self._limits.is_chunked_prefill_enabled:
+            return 0
+        if prefill_budget >= 2 * CHUNK_GRID:
+            return prefill_budget // 2
+        self._is_turn_of_short = not self._is_turn_of_short
+        return prefill_budget if self._is_turn_of_short else 0
+
+    def _num_kept_for_short(self, short_tokens: int, prefill_budget: int) -> int:
+        """Prefill tokens that are kept from long prompts: as many as short ones can use, under way or next in turn."""
+        if not short_tokens:
+            return 0
+        prefilling = self._running.prefilling
+        num_wanted = sum(one.num_uncomputed for one in prefilling if one.num_uncomputed <= short_tokens)
+        head = self._waiting.peek() if self._running.has_free_row else None
+        if head is not None and head.request.num_tokens <= short_tokens:
+            num_wanted += self._waiting.num_tokens
+        if num_wanted and short_tokens == prefill_budget:  # what they would leave is less than a chunk
+            return prefill_budget
+        return min(num_wanted, short_tokens)
 
     def _plan_admissions(self, step: StepPlan, now_s: float) -> None:
-        """Requests from the queue, in order, until one does not fit."""
+        """Requests from the queue, in order, until one does not fit. One without hope is left for `expire` to end."""
         while step.prefill_budget > 0 and self._running.has_free_row:
             live = self._waiting.peek()
-            if live is None or not self._admit(live, step):
+            if live is None or self._deadlines.missed(live, now_s) is not None or not self._admit(live, step):
                 return
             if live.first_scheduled_s is None:
                 live.first_scheduled_s = now_s
@@ -171,6 +215,8 @@ class StepPlanner:
         if allocation is None:
             return False
         self._waiting.pop()
+        if live.first_scheduled_s is None:  # what is computed again was not the owner's doing
+            self._waiting.charge(request.owner, max(1, num_tokens - hit.num_tokens))
         request.num_computed_tokens = request.num_cached_tokens = hit.num_tokens
         request.status = RequestStatus.RUNNING
         running = self._running.enter(live, allocation)

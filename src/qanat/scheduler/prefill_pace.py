@@ -9,6 +9,9 @@ MIN_PREFILL_TOKENS = 64
 HALF_WEIGHT_TOKENS = 512
 DECODE_WEIGHT = 0.2
 
+MIN_MEASURED_STEPS = 4
+MIN_MEASURED_TOKENS = 512
+
 
 class PrefillPace:
     """Running estimate of the seconds that a prefill token adds to a step.
@@ -20,7 +23,14 @@ class PrefillPace:
 
     def __init__(self) -> None:
         self._decode_step_s = 0.0
+        self._num_steps = 0
+        self._num_tokens = 0
         self.s_per_token = 0.0
+
+    @property
+    def is_measured(self) -> bool:
+        """True once enough prefill was seen to refuse work on the strength of it; the first steps may be slow ones."""
+        return self._num_steps >= MIN_MEASURED_STEPS and self._num_tokens >= MIN_MEASURED_TOKENS
 
     def observe(self, num_prefill_tokens: int, duration_s: float) -> None:
         """Takes in one step."""
@@ -28,6 +38,8 @@ class PrefillPace:
             weight = DECODE_WEIGHT if self._decode_step_s else 1.0
             self._decode_step_s += weight * (duration_s - self._decode_step_s)
             return
+        self._num_steps += 1
+        self._num_tokens += num_prefill_tokens
         prefill_s = max(duration_s - self._decode_step_s, duration_s / 2)
         weight = num_prefill_tokens / (num_prefill_tokens + HALF_WEIGHT_TOKENS) if self.s_per_token else 1.0
         self.s_per_token += weight * (prefill_s / num_prefill_tokens - self.s_per_token)

@@ -10,14 +10,17 @@ from collections.abc import Callable
 from qanat.cache.manager import HybridCacheManager
 from qanat.config.resolved import SchedulerLimits
 from qanat.core.batch import RowOutput, ScheduledBatch, StepOutput
-from qanat.core.errors import DeadlineError, IntegrityError, QueueFullError
+from qanat.core.errors import DeadlineError, IntegrityError
 from qanat.core.outputs import RequestOutput
 from qanat.core.request import FinishReason, Request, RequestStatus
 from qanat.scheduler.admission import check_cache, check_request
-from qanat.scheduler.lazy_heap import LazyHeap
+from qanat.scheduler.deadlines import Deadlines, Missed
+from qanat.scheduler.drain_pace import DrainPace
+from qanat.scheduler.forecast import Forecast
 from qanat.scheduler.live_request import LiveRequest, RunningRequest
 from qanat.scheduler.planner import StepPlan, StepPlanner
 from qanat.scheduler.prefill_pace import PrefillPace
+from qanat.scheduler.queue_bounds import QueueBounds
 from qanat.scheduler.results import Progress, check_row, new_prompt_logprobs, take_tokens
 from qanat.scheduler.running_set import RunningSet
 from qanat.scheduler.stats import SchedulerStats
@@ -49,9 +52,12 @@ class Scheduler:
         self._live: dict[str, LiveRequest] = {}
         self._waiting = WaitingQueue()
         self._running = RunningSet(cache, limits.max_num_seqs)
-        self._deadlines: LazyHeap[LiveRequest] = LazyHeap()
         self._pace = PrefillPace()
-        self._planner = StepPlanner(limits, cache, self._running, self._waiting, self._pace)
+        self._drain_pace = DrainPace()
+        self._deadlines = Deadlines(cache, self._pace)
+        self._planner = StepPlanner(limits, cache, self._running, self._waiting, self._pace, self._deadlines)
+        forecast = Forecast(self._waiting, self._running, self._pace, self._drain_pace, limits.max_num_seqs)
+        self._bounds = QueueBounds(limits, self._waiting, self._running, forecast)
         self._in_flight: dict[int, tuple[ScheduledBatch, StepPlan]] = {}
         self._num_added = 0
         self._next_step_id = 0
@@ -94,20 +100,19 @@ class Scheduler:
         Raises:
             InvalidRequestError: it is malformed.
             ContextLengthError: it can never fit the window, the cache or the step.
-            QueueFullError: the queue is at its bound in requests or tokens.
+            QueueFullError: the queue is at its bound in requests, tokens or time.
             ValueError: a live request has the same id.
         """
         if request.request_id in self._live:
             raise ValueError(f"A request with the id {request.request_id!r} is already live.")
         check_request(request, self._limits, self._cache)
-        self._check_queue(request)
         live = LiveRequest(request, self._num_added, self._limits.policy == "priority")
+        self._bounds.check(request, live.rank[0])
         self._num_added += 1
         self._live[request.request_id] = live
         request.status = RequestStatus.WAITING
         self._waiting.push(live)
-        if request.deadline_s is not None:
-            self._deadlines.push((request.deadline_s,), live.number, live)
+        self._deadlines.add(live)
 
     def abort(self, request_id: str) -> RequestOutput | None:
         """Ends a request at once and frees what it holds; results on their way are ignored.
@@ -134,7 +139,9 @@ class Scheduler:
         """The next step, None if there is nothing to compute. Tokens count as computed from here on."""
         if not self._live:
             return None
-        plan = self._planner.plan(self._clock())
+        now_s = self._clock()
+        plan = self._planner.plan(now_s)
+        self._drain_pace.observe(now_s, len(plan.new_rows), len(self._waiting) > 0)
         if not plan.rows:
             return None
         batch = ScheduledBatch(self._next_step_id, self._running.take_freed_rows(), plan.new_rows, plan.rows)
@@ -173,17 +180,16 @@ class Scheduler:
         self._pace.observe(num_prefill_tokens, duration_s)
 
     def expire(self) -> list[RequestOutput]:
-        """Ends every request whose deadline has passed, waiting or running."""
+        """Ends every request that has missed a deadline, and those whose turn it is but who are bound to miss one."""
         outputs: list[RequestOutput] = []
-        live = self._deadlines.peek()
-        if live is None:
-            return outputs
         now_s = self._clock()
-        while live is not None and live.request.deadline_s is not None and live.request.deadline_s <= now_s:
-            num_tokens = live.request.num_output_tokens
-            message = f"The request's deadline passed after {num_tokens} output tokens. Allow it more time."
-            outputs.append(self._end(live, FinishReason.ERROR, now_s, DeadlineError.code, message))
-            live = self._deadlines.peek()
+        while (found := self._deadlines.take_missed(now_s)) is not None:
+            outputs.append(self._end_late(*found, now_s))
+        while (live := self._waiting.peek()) is not None:
+            missed = self._deadlines.missed(live, now_s)
+            if missed is None:
+                break
+            outputs.append(self._end_late(live, missed, now_s))
         return outputs
 
     def fail_all(self, code: str, message: str) -> list[RequestOutput]:
@@ -202,24 +208,6 @@ class Scheduler:
             self._running.report_freed_again(batch.freed_rows)
         self._in_flight.clear()
         return outputs
-
-    def _check_queue(self, request: Request) -> None:
-        """Bounds the queue. Into an empty one even a request over the token bound may go: waiting would not help it.
-
-        Requests for which there are rows do not count: they come in bursts between two steps and do not wait.
-        """
-        waiting, limits = self._waiting, self._limits
-        num_free_rows = limits.max_num_seqs - len(self._running)
-        if len(waiting) >= limits.max_waiting_requests + num_free_rows:
-            raise QueueFullError(
-                f"{len(waiting) - num_free_rows} requests are waiting, the bound of the queue. Try again later or "
-                "raise --max-num-queued-reqs."
-            )
-        if waiting.num_tokens and waiting.num_tokens + request.num_tokens > limits.max_waiting_tokens:
-            raise QueueFullError(
-                f"{waiting.num_tokens} tokens are waiting; with {request.num_tokens} more the queue would exceed its "
-                f"bound of {limits.max_waiting_tokens}. Try again later or raise --max-num-queued-tokens."
-            )
 
     def _update_decodes(
         self, plan: StepPlan, rows: list[RowOutput], now_s: float, outputs: list[RequestOutput]
@@ -263,6 +251,7 @@ class Scheduler:
         if row_output.error:
             return self._end(live, FinishReason.ERROR, now_s, row_output.error_code, row_output.error)
         progress = Progress(0)
+        timing = None
         if yields_output and request.sampling.max_tokens == 0:
             progress = Progress(0, FinishReason.LENGTH)
         elif yields_output:
@@ -270,10 +259,10 @@ class Scheduler:
             live.last_token_s = now_s
             if live.first_token_s is None:
                 live.first_token_s = now_s
+                timing = live.timing(now_s)
         prompt_logprobs = new_prompt_logprobs(running, row_output.prompt_logprobs)
         if not progress.num_taken and not prompt_logprobs and progress.finish_reason is None:
             return None
-        timing = None
         if progress.finish_reason is not None:
             timing = live.timing(now_s)
             self._forget(live)
@@ -288,8 +277,17 @@ class Scheduler:
             timing=timing,
         )
 
+    def _end_late(self, live: LiveRequest, missed: Missed, now_s: float) -> RequestOutput:
+        return self._end(live, FinishReason.ERROR, now_s, DeadlineError.code, missed.message, missed.param)
+
     def _end(
-        self, live: LiveRequest, reason: FinishReason, now_s: float, code: str = "", message: str = ""
+        self,
+        live: LiveRequest,
+        reason: FinishReason,
+        now_s: float,
+        code: str = "",
+        message: str = "",
+        param: str = "",
     ) -> RequestOutput:
         """Ends a request without new tokens; returns its terminal output."""
         self._forget(live)
@@ -298,6 +296,7 @@ class Scheduler:
             finish_reason=reason,
             error_code=code,
             error_message=message,
+            error_param=param,
             num_cached_tokens=live.request.num_cached_tokens,
             timing=live.timing(now_s),
         )
@@ -308,5 +307,11 @@ class Scheduler:
         if live.running is not None:
             self._running.leave(live.running)
         self._waiting.discard(live)
-        self._deadlines.discard(live.number)
+        self._deadlines.discard(live)
         live.request.status = RequestStatus.FINISHED
+        num_outputs = live.request.num_output_tokens - live.num_prior_outputs
+        if num_outputs:
+            self._waiting.charge(live.request.owner, num_outputs)
+        if not self._live:
+            self._waiting.settle()
+            self._drain_pace.pause()

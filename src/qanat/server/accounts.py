@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from qanat.core.errors import QanatError, RateLimitError
+from qanat.core.errors import InvalidRequestError, QanatError, QueueFullError, RateLimitError
 from qanat.core.events import GenerationEvent
 from qanat.server.bucket import Bucket
 from qanat.server.caller import Caller
@@ -29,9 +29,8 @@ class Lease:
         is_waiting: it has no output yet.
     """
 
-    def __init__(self, account: Account, num_sequences: int) -> None:
+    def __init__(self, account: Account) -> None:
         self._account = account
-        self.num_sequences = num_sequences
         self.is_waiting = True
 
     def add(self, event: GenerationEvent) -> None:
@@ -119,32 +118,44 @@ class Account:
 
     @contextlib.contextmanager
     def lease(self, generations: Sequence[Generation]) -> Iterator[Lease]:
-        """Lets a request in and counts it while it runs. Its prompts are charged now, its output as it comes.
+        """Lets a request in and counts it while it runs.
+
+        Its prompts, and output that is continued, are charged now, new output as it comes. What the engine refuses is
+        not charged after all.
 
         Raises:
             RateLimitError: see `check`.
         """
         num_sequences = sum(generation.sampling.n for generation in generations)
         num_tokens = sum(len(generation.prompt_token_ids) for generation in generations)
-        self.check(num_sequences, num_tokens)
-        for bucket, cost in ((self.requests, 1), (self.tokens, num_tokens)):
-            if bucket is not None:
-                bucket.take(cost)
-        lease = Lease(self, num_sequences)
-        self.num_requests += 1
-        self.num_prompt_tokens += num_tokens
+        num_prior = sum(len(ids or ()) for generation in generations for ids in generation.output_token_ids)
+        self.check(num_sequences, num_tokens + num_prior)
+        self._charge(1, num_tokens, num_prior)
+        lease = Lease(self)
         self.num_running += 1
         self.num_waiting += 1
         self._num_sequences += num_sequences
         start_s = self._clock()
         try:
             yield lease
+        except (QueueFullError, InvalidRequestError):
+            if lease.is_waiting:
+                self._charge(-1, -num_tokens, -num_prior)
+            raise
         finally:
             self.num_running -= 1
             self.num_waiting -= lease.is_waiting
             self._num_sequences -= num_sequences
             weight = DURATION_WEIGHT if self._duration_s else 1.0
             self._duration_s += weight * (self._clock() - start_s - self._duration_s)
+
+    def _charge(self, num_requests: int, num_prompt_tokens: int, num_prior_tokens: int) -> None:
+        self.num_requests += num_requests
+        self.num_prompt_tokens += num_prompt_tokens
+        if self.requests is not None:
+            self.requests.take(num_requests)
+        if self.tokens is not None:
+            self.tokens.take(num_prompt_tokens + num_prior_tokens)
 
     def refuse(self, error: QanatError) -> None:
         """Counts a request that was answered with this error."""

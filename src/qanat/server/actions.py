@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import msgspec
 
+from qanat.config.profiler import ProfilerSettings
+from qanat.core.errors import ProfilerStateError
 from qanat.server.caller import Caller
 from qanat.server.decoding import decode_request
 from qanat.server.errors import UnknownRequestError
@@ -28,6 +32,25 @@ class AbortAnswer(msgspec.Struct, frozen=True):
     num_aborted: int
 
 
+class ProfileStarted(msgspec.Struct, frozen=True):
+    """Answer of /start_profile: what is recorded, and after how many seconds it ends by itself."""
+
+    kinds: list[str]
+    max_duration_s: float
+    status: str = "recording"
+
+
+class ProfileEnded(msgspec.Struct, frozen=True):
+    """Answer of /stop_profile; see `qanat.core.profile.ProfileReport`."""
+
+    files: list[str]
+    num_steps: int
+    num_op_calls: int
+    duration_s: float
+    ended_by: str
+    status: str = "written"
+
+
 class ActionEndpoints:
     """Handlers over one service."""
 
@@ -49,3 +72,34 @@ class ActionEndpoints:
                 f"No request with the id {request_id!r} is running here.", param="request_id"
             )
         return AbortAnswer(request_id, sum(aborted))
+
+    async def start_profile(self, _body: bytes, _: Caller) -> ProfileStarted:
+        """POST /start_profile: records the engine's steps from now on. Nothing in the body is read.
+
+        Raises:
+            ProfilerStateError: profiling is off, or a profile is recorded or written already.
+            ProfileWriteError: the folder cannot be written to.
+        """
+        settings = self._profiler()
+        await self._service.engine.start_profile()
+        return ProfileStarted(list(settings.kinds), settings.max_duration_s)
+
+    async def stop_profile(self, _body: bytes, _: Caller) -> ProfileEnded:
+        """POST /stop_profile: ends the profile and waits for its files. Nothing in the body is read.
+
+        Raises:
+            ProfilerStateError: profiling is off, or there is no profile.
+            ProfileWriteError: the files could not be written.
+        """
+        self._profiler()
+        report = await self._service.engine.stop_profile()
+        return ProfileEnded(**dataclasses.asdict(report))
+
+    def _profiler(self) -> ProfilerSettings:
+        settings = self._service.engine.config.profiler
+        if settings is None:
+            raise ProfilerStateError(
+                "Profiling is switched off: the server was started without a folder for profiles "
+                '(--profiler-config \'{"torch_profiler_dir": "./profiles"}\').'
+            )
+        return settings

@@ -133,6 +133,10 @@ class Answer:
         if self._num_released == self._num_fed:
             self._show(news)
 
+    def push_after_end(self, position: PositionLogprobs, news: News) -> None:
+        """Takes a token that came before the output's end was found, and after that end."""
+        news.tokens.append(ScoredToken(position.chosen, position.top, b"", self._num_fed))
+
     def finish(self, news: News) -> None:
         """The answer ended without a stop string."""
         self._release(self._stops.finish(), news)

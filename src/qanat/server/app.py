@@ -26,9 +26,11 @@ from qanat.server.gate import Gate
 from qanat.server.keys import Keys
 from qanat.server.keys_file import Rules
 from qanat.server.metrics import MetricsEndpoint
+from qanat.server.openapi import OpenApiEndpoint
 from qanat.server.service import Service
 from qanat.server.status import StatusEndpoints, json_response
 from qanat.server.tokenization import TokenEndpoints
+from qanat.server.usage import UsageEndpoint
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +46,8 @@ class App:
         self._service = service
         self._status = StatusEndpoints(service)
         self._tokens = TokenEndpoints(service)
-        metrics = MetricsEndpoint(service.engine, service.model_name)
+        metrics = MetricsEndpoint(service.engine, service.model_name, service.accounts)
+        actions = ActionEndpoints(service)
         status = self._status
         self.routes = [
             Route(
@@ -55,16 +58,21 @@ class App:
             ),
             Route("/tokenize", JsonEndpoint(service, self._tokens.tokenize), methods=["POST"]),
             Route("/detokenize", JsonEndpoint(service, self._tokens.detokenize), methods=["POST"]),
-            Route("/abort", JsonEndpoint(service, ActionEndpoints(service).abort), methods=["POST"]),
+            Route("/abort", JsonEndpoint(service, actions.abort), methods=["POST"]),
+            Route("/start_profile", JsonEndpoint(service, actions.start_profile), methods=["POST"]),
+            Route("/stop_profile", JsonEndpoint(service, actions.stop_profile), methods=["POST"]),
             Route("/v1/plan", status.plan),
             Route("/v1/models", status.models),
             Route("/v1/models/{model:path}", status.model),
+            Route("/usage", UsageEndpoint(service.accounts).usage),
             Route("/health", status.health),
             Route("/ping", status.health, methods=["GET", "POST"]),
             Route("/ready", status.ready),
             Route("/version", status.version),
             Route("/metrics", metrics.metrics),
         ]
+        if not options.disable_fastapi_docs:
+            self.routes.append(Route("/openapi.json", OpenApiEndpoint(self.routes[:]).document))
         inner = Starlette(
             routes=self.routes,
             exception_handlers={HTTPException: _http_error, QanatError: _qanat_error, Exception: _defect},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from qanat.core.events import GenerationEvent, PositionLogprobs
@@ -31,11 +31,6 @@ class Assembler(Protocol):
         ...
 
     @property
-    def num_certain_tokens(self) -> int:
-        """Tokens so far that surely count: a stop string among those held back may yet end the output earlier."""
-        ...
-
-    @property
     def num_reasoning_tokens(self) -> int:
         """Of all tokens so far, those of the thinking block."""
         ...
@@ -52,12 +47,6 @@ class PlainAssembler:
         self._tokenizer = tokenizer
         self._sampling = sampling
         self._num_chars = 0
-        self._num_tokens = 0
-
-    @property
-    def num_certain_tokens(self) -> int:
-        """See `Assembler`. The engine ends an output at its stop string, so all count."""
-        return self._num_tokens
 
     @property
     def num_reasoning_tokens(self) -> int:
@@ -67,7 +56,6 @@ class PlainAssembler:
     def push(self, event: GenerationEvent) -> list[ReplyEvent]:
         """See `Assembler`."""
         events: list[ReplyEvent] = []
-        self._num_tokens = event.num_output_tokens
         if event.prompt_logprobs is not None:
             events.append(PromptScores(self._index, event.prompt_logprobs))
         tokens = [self._place(position) for position in event.logprobs]
@@ -81,7 +69,6 @@ class PlainAssembler:
 
     def replay(self, token_ids: Sequence[int]) -> list[ReplyEvent]:
         """See `Assembler`. The engine's text goes on where this ends."""
-        self._num_tokens = len(token_ids)
         return [TextDelta(self._index, prior_text(self._tokenizer, self._sampling, list(token_ids)))]
 
     def _place(self, position: PositionLogprobs) -> ScoredToken:
@@ -137,14 +124,6 @@ class ChatAssembler:
         self._is_over = False
         self._num_tokens = 0
         self._num_reasoning_tokens = 0
-
-    @property
-    def num_certain_tokens(self) -> int:
-        """See `Assembler`."""
-        held = self._calls.pending if self._calls is not None else ()
-        if not held and self._tag_reader is not None:
-            held = self._tag_reader.held
-        return held[0].num_before if held else self._num_tokens
 
     @property
     def num_reasoning_tokens(self) -> int:
@@ -216,13 +195,21 @@ class ChatAssembler:
             unit = waiting.popleft()
             if self._calls is not None and self._calls.is_reading:
                 waiting.extendleft(reversed(self._take_in_call(self._calls, unit, news)))
-                self._num_tokens = unit.number if self._is_over else self._num_tokens
                 continue
             match = self._take_outside(unit, news)
             if match is not None:
-                self._num_tokens = unit.number
+                self._drop(waiting, news)
                 return match
+        if self._is_over:
+            self._answer.finish(news)
+            self._drop(waiting, news)
         return None
+
+    def _drop(self, units: Iterable[Unit], news: News) -> None:
+        """Scores tokens that came after the output's end, when it was not yet certain."""
+        for unit in units:
+            for position in unit.positions:
+                self._answer.push_after_end(position, news)
 
     def _take_in_call(self, calls: CallReader, unit: Unit, news: News) -> list[Unit]:
         """Handles a unit within a call; returns what is to be handled next."""
@@ -284,8 +271,11 @@ class ChatAssembler:
         self, token_id: int, position: PositionLogprobs | None, news: News
     ) -> StopMatch | None:
         """A stop token's own text is shown only if stops are to be included."""
-        match = self._resolve_calls(news)
+        match, is_scored = self._resolve_calls(news, position, is_turn_over=True)
+        position = None if is_scored else position
         if match is not None or self._is_over:
+            if position is not None:
+                self._answer.push_after_end(position, news)
             return match
         if self._sampling.include_stop_str_in_output:
             return self._take_token(token_id, position, news)
@@ -295,20 +285,36 @@ class ChatAssembler:
             return None
         return self._answer.push("", b"", position, news, is_checked=False)
 
-    def _resolve_calls(self, news: News) -> StopMatch | None:
-        """At the end: what is not certain to be a call is none, and an open one stays unfinished."""
+    def _resolve_calls(
+        self, news: News, position: PositionLogprobs | None, *, is_turn_over: bool
+    ) -> tuple[StopMatch | None, bool]:
+        """At the end: what is not certain to be a call is none, and an open one shows what it held back.
+
+        Args:
+            news: to be added to.
+            position: of the token that ended the turn, if one did; what it made certain to be text is its text.
+            is_turn_over: the model ended its turn.
+
+        Returns:
+            A stop string found in that, and whether `position` has been used.
+        """
         if self._calls is None or self._tag_reader is None:
-            return None
+            return None, False
         match = self._take(self._tag_reader.finish(), news)
+        is_scored = False
         if self._calls.is_open:
             self._detokenizer.finish()  # half a character of an argument
+            end = self._calls.finish(position, self._num_tokens, is_turn_over=is_turn_over)
+            news.calls += end.deltas
+            is_scored = bool(end.again)
+            match = self._take(end.again, news)
         while match is None and self._calls.is_reading and not self._is_over:
             match = self._take(self._calls.give_up(), news)
-        return match
+        return match, is_scored
 
     def _flush(self, news: News) -> StopMatch | None:
         """At the end: an unfinished character, and whatever was held back. Returns a stop string found in it."""
-        match = self._resolve_calls(news)
+        match, _ = self._resolve_calls(news, None, is_turn_over=False)
         if match is not None:
             return match
         tail = self._detokenizer.finish()

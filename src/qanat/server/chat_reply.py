@@ -33,6 +33,7 @@ from qanat.server.responses import (
     ToolCallChunk,
     Usage,
 )
+from qanat.server.tools.choice import ToolUse
 
 TOOL_CALLS = "tool_calls"
 """The finish_reason of a turn that ends with calls."""
@@ -46,21 +47,26 @@ class ChatReply:
         reply_id: the answer's id.
         model_name: as the answer says it.
         prompt_token_ids: the rendered prompt.
+        use: of tools. A turn that was to call one certain function ends like any other, as OpenAI's does.
     """
 
     def __init__(
-        self, request: ChatRequest, reply_id: str, model_name: str, prompt_token_ids: list[int]
+        self, request: ChatRequest, reply_id: str, model_name: str, prompt_token_ids: list[int], use: ToolUse
     ) -> None:
         self._request = request
         self._id = reply_id
         self._model_name = model_name
         self._prompt_token_ids = prompt_token_ids
+        self._is_call_named = use.only is not None
         self._created = now_s()
         self._begun: set[int] = set()
         self._prompt_logprobs: PromptLogprobs | None = None
 
     def add(self, step: ReplyStep) -> list[ChatChunk]:
         """Takes the news of a choice; returns the chunks for them."""
+        if step.is_prior and self._request.stream:
+            self._begun.add(step.index)
+            return []
         is_first = step.index not in self._begun
         chunks = [chunk for event in step.events for chunk in self._chunks_of(event)]
         return self._with_ids(chunks, step, is_first) if self._request.return_token_ids else chunks
@@ -109,7 +115,8 @@ class ChatReply:
 
     def _news(self, event: TextDelta | ReasoningDelta | ToolCallDelta | Finish) -> ChatChunkChoice:
         if isinstance(event, Finish):
-            reason = TOOL_CALLS if event.is_tool_calls else event.reason.value
+            is_tool_calls = event.is_tool_calls and not self._is_call_named
+            reason = TOOL_CALLS if is_tool_calls else event.reason.value
             return ChatChunkChoice(
                 event.index, ChatDelta(), finish_reason=reason, stop_reason=event.stop_reason
             )

@@ -58,6 +58,10 @@ class CompletionReply:
 
     def add(self, step: ReplyStep) -> list[Completion]:
         """Takes the news of a choice; returns the chunks for them."""
+        if step.is_prior and self._request.stream:
+            self._begun.add(step.index)
+            self._echoed.add(step.index)
+            return []
         chunks = [chunk for event in step.events for chunk in self._chunks_of(event)]
         return self._with_ids(chunks, step) if self._request.return_token_ids else chunks
 

@@ -85,6 +85,23 @@ class PromptEncoder:
                 )
         return self._tokenizer.encode(text)
 
+    def check_num_parts(self, num_parts: int, *, field: str) -> None:
+        """Refuses a prompt of more parts than the window has tokens, before anything is made of them.
+
+        Args:
+            num_parts: messages, each of which becomes a token at least.
+            field: the request field that they come from, for the error.
+
+        Raises:
+            ContextLengthError: they cannot fit.
+        """
+        if num_parts > self._max_model_len:
+            raise ContextLengthError(
+                f"{field} has {num_parts} entries; prompt and output together may have at most "
+                f"{self._max_model_len} tokens (--max-model-len). Send fewer.",
+                param=field,
+            )
+
     async def run(
         self,
         num_chars: int,

@@ -12,7 +12,7 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from qanat.core.errors import QanatError
+from qanat.core.errors import QanatError, StructuredOutputError
 from qanat.server.caller import Caller, caller_of
 from qanat.server.errors import error_body
 from qanat.server.events import ReplyStep
@@ -69,6 +69,7 @@ class Plan(Generic[Chunk]):
         is_stream: send events as they come.
         has_running_usage: every chunk of a stream carries the token counts so far.
         field_names: how the request spells fields that the engine's errors name.
+        form_field: which of its fields asked for the form of the output.
     """
 
     generations: Sequence[Generation]
@@ -77,6 +78,7 @@ class Plan(Generic[Chunk]):
     is_stream: bool
     has_running_usage: bool = False
     field_names: Mapping[str, str] = field(default_factory=dict)
+    form_field: str = ""
 
 
 class Planner(Protocol[Chunk]):
@@ -119,6 +121,7 @@ class GenerationEndpoint(Generic[Chunk]):
         output, watch = _Output(with_headers(send, account.headers)), Stopwatch()
         try:
             account.check()
+            await self._service.turnstile.enter()
             plan = await self._plan(body, request_id, caller)
             engine_ids = [generation.request_id for generation in plan.generations]
             names = {request_id, *map(reply_id_of, engine_ids)}
@@ -142,6 +145,8 @@ class GenerationEndpoint(Generic[Chunk]):
             else:
                 await self._whole(plan, output, watch)
         except QanatError as error:
+            if isinstance(error, StructuredOutputError):
+                error.param = plan.form_field or error.param
             error.param = plan.field_names.get(error.param or "", error.param)
             raise
 
@@ -234,8 +239,8 @@ class UsageTally:
 
     def __init__(self, generations: Sequence[Generation]) -> None:
         self._num_prompt_tokens = sum(len(generation.prompt_token_ids) for generation in generations)
-        self._first_indices = {generation.first_index for generation in generations}
-        self._num_open = sum(generation.sampling.n for generation in generations)
+        self._first_indices = {generation.indices[0] for generation in generations}
+        self._num_open = sum(len(generation.indices) for generation in generations)
         self._num_cached_tokens: dict[int, int] = {}  # by the index of a prompt's first choice
         self._num_output_tokens = 0
         self._num_reasoning_tokens: dict[int, int] = {}  # by choice

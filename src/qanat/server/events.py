@@ -97,9 +97,10 @@ class ReplyStep(msgspec.Struct, frozen=True):
     Attributes:
         index: choice.
         events: what is to be said, in order.
-        token_ids: tokens that are certain to count from now on; those of all steps of a choice are its output.
+        token_ids: new tokens; those of all steps of a choice are its output.
         num_reasoning_tokens: tokens of the thinking block so far.
         num_cached_tokens: prompt tokens supplied by the prefix cache.
+        is_prior: the tokens are of an earlier request that this one resumes; whoever reads a stream has had them.
     """
 
     index: int
@@ -107,6 +108,7 @@ class ReplyStep(msgspec.Struct, frozen=True):
     token_ids: list[int]
     num_reasoning_tokens: int
     num_cached_tokens: int
+    is_prior: bool = False
 
     @property
     def is_last(self) -> bool:

@@ -20,6 +20,7 @@ IGNORED_FIELDS = frozenset(
         "service_tier",
         "safety_identifier",
         "prompt_cache_key",
+        "prompt_cache_options",
         "prompt_cache_retention",
         "session_id",
         "verbosity",
@@ -53,36 +54,28 @@ def _is(*values: Any) -> Callable[[Any], bool]:
     return is_one_of
 
 
-def _is_text_format(value: Any) -> bool:
-    return isinstance(value, Mapping) and value.get("type") == "text"
-
-
-_NO_STRUCTURE = "Structured output is not in this version; ask for the format in the prompt."
 _NO_BEAMS = "Beam search is not offered; use n with a temperature."
 
-_STRUCTURED_FIELDS = (
-    "structured_outputs",
-    "guided_json",
-    "guided_regex",
-    "guided_choice",
-    "guided_grammar",
-    "guided_decoding_backend",
-    "guided_whitespace_pattern",
-)
+_FORM = "Say it in structured_outputs: its fields are json, regex, choice, grammar and structural_tag."
 
 SHARED_REFUSALS: dict[str, RefusedField] = {
-    **dict.fromkeys(_STRUCTURED_FIELDS, RefusedField(_never, _NO_STRUCTURE)),
-    "response_format": RefusedField(_is_text_format, _NO_STRUCTURE),
     "best_of": RefusedField(_is(1), "Choices are not ranked; use n and rank them by their logprobs."),
     "use_beam_search": RefusedField(_is(False), _NO_BEAMS),
     "length_penalty": RefusedField(_is(1, 1.0), _NO_BEAMS),
     "early_stopping": RefusedField(_is(False), _NO_BEAMS),
     "truncate_prompt_tokens": RefusedField(_never, "Prompts are never cut; shorten the prompt."),
+    "truncation_side": RefusedField(_never, "Prompts are never cut; shorten the prompt."),
     "prompt_embeds": RefusedField(_never, "Embeddings as input are not offered; send text or token ids."),
     "logits_processors": RefusedField(_is([]), "Code from requests is not run; use logit_bias."),
     "logprob_token_ids": RefusedField(_never, "Use logprobs, which lists the most likely tokens."),
     "kv_transfer_params": RefusedField(_never, "Prefill-decode disaggregation is not in this version."),
     "repetition_detection": RefusedField(_never, "Use repetition_penalty."),
+    "return_prompt_text": RefusedField(_is(False), "Use return_token_ids and /detokenize."),
+    "return_token_offsets": RefusedField(
+        _is(False), "Use logprobs of /v1/completions, which has each token's text_offset."
+    ),
+    "stream_interval": RefusedField(_is(1), "Chunks come as tokens do."),
+    **dict.fromkeys(("regex", "json_schema", "grammar", "ebnf"), RefusedField(_never, _FORM)),
     "vllm_xargs": RefusedField(_is({}), "Arguments for plug-ins have no meaning here."),
 }
 """Refused on both generation endpoints."""
@@ -100,6 +93,11 @@ CHAT_REFUSALS: dict[str, RefusedField] = {
     "audio": RefusedField(_never, "Audio is not offered."),
     "modalities": RefusedField(_is(["text"]), "Only text is generated."),
     "prediction": RefusedField(_never, "Predicted outputs are not offered."),
+    "moderation": RefusedField(_never, "Nothing is moderated here."),
+    "reasoning": RefusedField(_never, "Use reasoning_effort, or chat_template_kwargs.enable_thinking."),
+    "separate_reasoning": RefusedField(
+        _is(True), "The server's --reasoning-parser none leaves reasoning in the content."
+    ),
     "web_search_options": RefusedField(_never, "There is no web search; give the model a tool."),
     "chat_template": RefusedField(
         _never, "Templates from requests are not run; the server's is set with --chat-template."
@@ -108,10 +106,6 @@ CHAT_REFUSALS: dict[str, RefusedField] = {
     "mm_processor_kwargs": RefusedField(_is({}), "Images, audio and video are not in this version."),
     "media_io_kwargs": RefusedField(_is({}), "Images, audio and video are not in this version."),
     "echo": RefusedField(_is(False), "Echo is offered on /v1/completions only."),
-    "add_generation_prompt": RefusedField(_is(True), "Use /v1/completions to continue a prompt of your own."),
-    "continue_final_message": RefusedField(
-        _is(False), "Not in this version; use /v1/completions to continue a text."
-    ),
     "thinking_token_budget": RefusedField(
         _never, "Not in this version; chat_template_kwargs.enable_thinking switches thinking off."
     ),

@@ -5,17 +5,17 @@ from __future__ import annotations
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from qanat.core.errors import AuthenticationError, QanatError
+from qanat.core.log_lines import request_id_of_task
 from qanat.server.caller import CALLER_KEY, Caller
 from qanat.server.endpoint import REQUEST_ID_KEY
 from qanat.server.errors import ForbiddenError
 from qanat.server.http import header, send_error
 from qanat.server.keys import Keys
-from qanat.server.logs import request_id_of_task
 from qanat.server.service import usable_id
 
 OPEN_PATHS = frozenset({"/health", "/ping", "/ready", "/version", "/metrics"})
 """Paths that need no key: what probes and scrapers read. Every other path does, known or not."""
-ADMIN_PATHS = frozenset({"/abort"})
+ADMIN_PATHS = frozenset({"/abort", "/start_profile", "/stop_profile"})
 """Paths that change what the server does for others. They need an admin key, also where no other key is asked for."""
 
 

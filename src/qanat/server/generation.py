@@ -8,15 +8,23 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from qanat.core.errors import DeadlineError, QanatError
+import msgspec
+
+from qanat.core.constraint import Thinking
+from qanat.core.errors import InvalidRequestError, QanatError
 from qanat.core.events import GenerationEvent
 from qanat.core.request import FinishReason
 from qanat.core.sampling_params import SamplingParams
+from qanat.core.timeouts import Timeouts
 from qanat.engine.async_engine import AsyncEngine
+from qanat.engine.continuation import PriorOutput
 from qanat.server.assembler import Assembler
 from qanat.server.errors import error_of
-from qanat.server.events import Finish, ReplyStep
+from qanat.server.events import Finish, ReplyEvent, ReplyStep
 from qanat.server.timing import Stopwatch
+
+MAX_INLINE_TOKENS = 500
+"""Outputs up to this length are read again in place: a few milliseconds."""
 
 AssemblerFactory = Callable[[int], Assembler]
 """Makes the assembler of the choice with this index."""
@@ -33,8 +41,10 @@ class Generation:
         first_index: index of its first choice in the answer.
         priority: lower runs first under the priority policy.
         cache_salt: keeps cached prefixes of different owners apart.
-        timeout_s: seconds until it must be done, from when the engine gets it.
+        thinking: where its output begins; a form that it must have begins after the reasoning.
+        timeout_s: seconds until it must be done, or have come so far, from when the engine gets it.
         owner: whose it is; the engine takes turns between owners.
+        output_token_ids: output of an earlier request that is resumed: see `AsyncEngine.generate`.
     """
 
     request_id: str
@@ -43,8 +53,16 @@ class Generation:
     first_index: int = 0
     priority: int = 0
     cache_salt: str = ""
-    timeout_s: float | None = None
+    timeout_s: Timeouts | None = None
+    thinking: Thinking = Thinking.NONE
     owner: str = ""
+    output_token_ids: PriorOutput = ()
+
+    @property
+    def indices(self) -> list[int]:
+        """Of the choices that it has in the answer."""
+        prior = self.output_token_ids or [[]] * self.sampling.n
+        return [self.first_index + i for i, output in enumerate(prior) if output is not None]
 
 
 async def reply_events(
@@ -73,30 +91,44 @@ async def reply_events(
 
 
 class _Choice:
-    """One choice in the making: its assembler, and the tokens that may yet turn out not to count."""
+    """One choice in the making: its assembler, and how many tokens it has."""
 
     def __init__(self, index: int, assembler: Assembler) -> None:
         self._index = index
         self._assembler = assembler
-        self._num_certain = 0
-        self._waiting_ids: list[int] = []
+        self._num_tokens = 0
+
+    def replay(self, token_ids: Sequence[int]) -> ReplyStep:
+        """Takes the output so far of a choice that is resumed.
+
+        Raises:
+            InvalidRequestError: it has ended.
+        """
+        events = self._assembler.replay(token_ids)
+        if events and isinstance(events[-1], Finish):
+            raise InvalidRequestError(
+                f"Choice {self._index} has ended within the tokens given; give null for a choice that has ended.",
+                param="output_token_ids",
+            )
+        return msgspec.structs.replace(self._step(events, list(token_ids), 0), is_prior=True)
 
     def push(self, event: GenerationEvent) -> ReplyStep:
         """Takes the engine's next event."""
-        events = self._assembler.push(event)
-        num_certain = self._assembler.num_certain_tokens
-        if events and isinstance(events[-1], Finish):
-            num_certain = events[-1].num_output_tokens
-        waiting = self._waiting_ids + event.token_ids
-        num_new = num_certain - self._num_certain
-        self._waiting_ids, self._num_certain = waiting[num_new:], num_certain
-        return ReplyStep(
-            self._index,
-            events,
-            waiting[:num_new],
-            self._assembler.num_reasoning_tokens,
-            event.num_cached_tokens,
-        )
+        return self._step(self._assembler.push(event), event.token_ids, event.num_cached_tokens)
+
+    def _step(self, events: list[ReplyEvent], token_ids: list[int], num_cached_tokens: int) -> ReplyStep:
+        if events and isinstance(events[-1], Finish):  # the output may end before the event does
+            token_ids = token_ids[: events[-1].num_output_tokens - self._num_tokens]
+        self._num_tokens += len(token_ids)
+        num_reasoning_tokens = self._assembler.num_reasoning_tokens
+        return ReplyStep(self._index, events, token_ids, num_reasoning_tokens, num_cached_tokens)
+
+
+async def _replayed(choice: _Choice, token_ids: Sequence[int]) -> ReplyStep:
+    """The output so far, read again; a long one in a thread, so that other answers go on meanwhile."""
+    if len(token_ids) <= MAX_INLINE_TOKENS:
+        return choice.replay(token_ids)
+    return await asyncio.to_thread(choice.replay, token_ids)
 
 
 async def _steps_of(
@@ -104,7 +136,8 @@ async def _steps_of(
 ) -> AsyncGenerator[ReplyStep, None]:
     """News of one prompt's choices."""
     first = generation.first_index
-    choices = {i: _Choice(first + i, make_assembler(first + i)) for i in range(generation.sampling.n)}
+    choices = {index - first: _Choice(index, make_assembler(index)) for index in generation.indices}
+    prior = [await _replayed(choices[i], ids) for i, ids in enumerate(generation.output_token_ids) if ids]
     source = engine.generate(
         generation.prompt_token_ids,
         generation.sampling,
@@ -112,13 +145,17 @@ async def _steps_of(
         priority=generation.priority,
         cache_salt=generation.cache_salt,
         timeout_s=generation.timeout_s,
+        thinking=generation.thinking,
         owner=generation.owner,
+        output_token_ids=generation.output_token_ids,
     )
     async with contextlib.aclosing(cast(AsyncGenerator[GenerationEvent, None], source)) as events:
         async for event in events:
             if event.finish_reason is FinishReason.ERROR:
                 raise _error_of(event)
             watch.add(event)
+            while prior:  # not before the engine has taken the request
+                yield prior.pop(0)
             choice = choices.get(event.index)
             if choice is None:  # the choice ended at a stop string; this is what was on its way
                 continue
@@ -126,7 +163,7 @@ async def _steps_of(
             if step.is_last:
                 del choices[event.index]
                 if event.finish_reason is None:
-                    await engine.end_choice(generation.request_id, event)
+                    watch.add_times(await engine.end_choice(generation.request_id, event))
             yield step
             if not choices:
                 return
@@ -134,8 +171,7 @@ async def _steps_of(
 
 def _error_of(event: GenerationEvent) -> QanatError:
     error = error_of(event.error_code, event.error_message)
-    if isinstance(error, DeadlineError):
-        error.param = "timeout"
+    error.param = event.error_param or None
     return error
 
 

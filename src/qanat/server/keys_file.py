@@ -110,7 +110,7 @@ class _Reader:
         return entries
 
     def _entry(self, node: yaml.Node) -> tuple[list[bytes], Caller]:
-        fields = self._mapping(node, ("name", "key", "sha256", *_READERS))
+        fields = self._mapping(node, FIELDS)
         if "name" not in fields:
             raise self._error(node, "an entry needs a name")
         name = self._text(fields["name"], "name")
@@ -221,3 +221,5 @@ _READERS: dict[str, Callable[[_Reader, yaml.Node], Any]] = {
     "admin": lambda reader, node: reader.flag(node, "admin"),
     "resume": lambda reader, node: reader.flag(node, "resume"),
 }
+FIELDS = ("name", "key", "sha256", *_READERS)
+"""What an entry may say."""

@@ -1,4 +1,4 @@
-"""Checks a chat request's messages and tools and brings them into the one shape that templates read."""
+"""Checks a chat request's messages and brings them into the one shape that templates read."""
 
 from __future__ import annotations
 
@@ -13,6 +13,15 @@ ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 CONTENT_PART_TYPES = frozenset({"text", "input_text", "output_text", "refusal"})
 
 Message = dict[str, Any]
+
+_CONTINUE = "Use the request's continue_final_message."
+_REFUSED_KEYS = {
+    "function_call": "Use tool_calls, which replaced it.",
+    "audio": "Only text is read and written.",
+    "prefix": _CONTINUE,
+    "partial": _CONTINUE,
+}
+"""Keys of messages that would change the prompt and that no template reads."""
 
 
 def normalise_messages(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
@@ -45,6 +54,9 @@ def _normalise(message: Mapping[str, Any], path: str) -> Message:
             raise InvalidRequestError(f"{path}.{name} must be a string.", param=f"{path}.{name}")
     if "reasoning" in result:
         result.setdefault("reasoning_content", result["reasoning"])
+    for name, why in _REFUSED_KEYS.items():
+        if result.get(name):
+            raise InvalidRequestError(f"{path}.{name} is not supported: {why}", param=f"{path}.{name}")
     if "tool_calls" in result:
         result["tool_calls"] = _tool_calls(result["tool_calls"], f"{path}.tool_calls")
     return result
@@ -104,40 +116,3 @@ def _arguments(arguments: object, path: str) -> dict[str, Any]:
     if not isinstance(arguments, dict):
         raise InvalidRequestError(f"{path} must be a JSON object.", param=path)
     return arguments
-
-
-def check_tools(
-    tools: Sequence[Mapping[str, Any]] | None, tool_choice: str | Mapping[str, Any] | None
-) -> list[dict[str, Any]] | None:
-    """The tools to render: None without tools, and with tool_choice "none".
-
-    Raises:
-        InvalidRequestError: a tool has the wrong shape, or a call is demanded: without structured output the model
-            cannot be made to call, and the promise could not be kept.
-    """
-    for i, tool in enumerate(tools or ()):
-        _check_tool(tool, f"tools[{i}]")
-    if tool_choice not in (None, "auto", "none"):
-        raise InvalidRequestError(
-            "tool_choice must be auto or none in this version: a call cannot be enforced without structured output.",
-            param="tool_choice",
-        )
-    if tool_choice == "auto" and not tools:
-        raise InvalidRequestError("tool_choice auto needs tools.", param="tool_choice")
-    if not tools or tool_choice == "none":
-        return None
-    return [dict(tool) for tool in tools]
-
-
-def _check_tool(tool: Mapping[str, Any], path: str) -> None:
-    if tool.get("type") != "function":
-        raise InvalidRequestError(f'{path}.type must be "function".', param=f"{path}.type")
-    function = tool.get("function")
-    if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not function["name"]:
-        raise InvalidRequestError(
-            f"{path}.function.name must be a non-empty string.", param=f"{path}.function.name"
-        )
-    if not isinstance(function.get("parameters", {}), dict | None):
-        raise InvalidRequestError(
-            f"{path}.function.parameters must be a JSON schema.", param=f"{path}.function.parameters"
-        )

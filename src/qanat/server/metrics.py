@@ -12,8 +12,13 @@ from starlette.responses import Response
 
 from qanat.engine.async_engine import AsyncEngine
 from qanat.engine.metrics import EngineStats, HistogramSnapshot
+from qanat.server.accounts import Accounts
+from qanat.server.usage import KeyCollector
+from qanat.structured.compiler import CompileStats
 
 PREFIX = "vllm:"
+OWN_PREFIX = "qanat:"
+"""Of figures for which vLLM has no name."""
 ENGINE_INDEX = "0"
 
 HISTOGRAM_HELP = {
@@ -75,6 +80,14 @@ class EngineCollector(Collector):
         yield self._counter(
             "prefix_cache_hits", "Prompt tokens found in the prefix cache.", stats.num_cached_tokens
         )
+        restarts = CounterMetricFamily(
+            f"{OWN_PREFIX}engine_restarts",
+            "Engine processes started after one had died.",
+            labels=list(self._labels),
+        )
+        restarts.add_metric(list(self._labels.values()), self._engine.num_restarts)
+        yield restarts
+        yield from self._form_counters(stats.compiler)
         family = CounterMetricFamily(
             f"{PREFIX}request_success",
             "Requests ended, by reason.",
@@ -83,6 +96,21 @@ class EngineCollector(Collector):
         for reason, count in stats.num_finished.items():
             family.add_metric([*self._labels.values(), reason], count)
         yield family
+
+    def _form_counters(self, stats: CompileStats) -> Iterable[Metric]:
+        """Names of our own: vLLM counts none of these."""
+        for name, text, count in (
+            ("compiles", "Forms of outputs given to the compile process.", stats.num_compiles),
+            ("cache_hits", "Requests whose form was known or being compiled.", stats.num_cache_hits),
+            ("refusals", "Requests refused for their form.", stats.num_refusals),
+            ("overruns", "Forms that met a limit on time or memory.", stats.num_overruns),
+            ("restarts", "Compile processes that died and were replaced.", stats.num_restarts),
+        ):
+            family = CounterMetricFamily(
+                f"{OWN_PREFIX}structured_output_{name}", text, labels=list(self._labels)
+            )
+            family.add_metric(list(self._labels.values()), count)
+            yield family
 
     def _gauge(self, name: str, text: str, value: float, labels: dict[str, str] | None = None) -> Metric:
         all_labels = {**self._labels, **(labels or {})}
@@ -109,9 +137,10 @@ class EngineCollector(Collector):
 class MetricsEndpoint:
     """Handler of GET /metrics."""
 
-    def __init__(self, engine: AsyncEngine, model_name: str) -> None:
+    def __init__(self, engine: AsyncEngine, model_name: str, accounts: Accounts) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(EngineCollector(engine, model_name))
+        self._registry.register(KeyCollector(accounts))
 
     async def metrics(self, _: Request) -> Response:
         """All figures as text."""

@@ -7,8 +7,12 @@ from typing import cast
 
 from qanat.config.resolved import ResolvedConfig
 from qanat.core.errors import InvalidRequestError
+from qanat.core.sampling_params import SamplingParams
 from qanat.engine.tokenizer import Tokenizer
 from qanat.server.encoding import MAX_INLINE_CHARS, PromptEncoder, num_chars_up_to
+
+MAX_PROMPT_SCORES = 100_000
+"""Most log-probabilities of prompts in one answer; so many take about a tenth of a second."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,33 @@ class Prompt:
     def echo(self, tokenizer: Tokenizer) -> str:
         """Its text, special tokens included."""
         return tokenizer.decode(self.token_ids, skip_special_tokens=False) if self.text is None else self.text
+
+
+def check_num_scores(sampling: SamplingParams, num_tokens: int, field: str) -> None:
+    """Refuses log-probabilities of so many prompt tokens that building the answer would hold others up.
+
+    Args:
+        sampling: says how many alternatives are wanted, if any.
+        num_tokens: of all prompts.
+        field: which of the request's fields asks.
+
+    Raises:
+        InvalidRequestError: naming the field.
+    """
+    if sampling.prompt_logprobs is None:
+        return
+    num_scores = num_tokens * sampling.n * (sampling.prompt_logprobs + 1)
+    if num_scores > MAX_PROMPT_SCORES:
+        raise InvalidRequestError(
+            f"{field} asks for {num_scores} log-probabilities of the prompt (tokens x n x (alternatives + 1)); one "
+            f"answer has at most {MAX_PROMPT_SCORES}. Ask for fewer alternatives, or send the prompt in parts.",
+            param=field,
+        )
+
+
+def valid_vocab_size(config: ResolvedConfig) -> int:
+    """How many token ids stand for something."""
+    return config.num_valid_token_ids or config.model.vocab_size
 
 
 async def read_prompts(
@@ -55,9 +86,8 @@ async def read_prompts(
             f"{limits.max_waiting_requests + limits.max_num_seqs} can run and wait here.",
             param="prompt",
         )
-    vocab_size = config.num_valid_token_ids or config.model.vocab_size
     for position, ids in enumerate(id_lists):
-        _check_ids(ids, vocab_size, "prompt" if len(id_lists) == 1 else f"prompt[{position}]")
+        check_ids(ids, valid_vocab_size(config), "prompt" if len(id_lists) == 1 else f"prompt[{position}]")
     if id_lists:
         return [Prompt(ids, None) for ids in id_lists]
     names = ["prompt"] if isinstance(prompt, str) else [f"prompt[{i}]" for i in range(len(texts))]
@@ -89,9 +119,16 @@ def _split(prompt: str | list[str | int | list[int]]) -> tuple[list[str], list[l
     raise InvalidRequestError("prompt must not mix texts, token ids and lists of them.", param="prompt")
 
 
-def _check_ids(ids: list[int], vocab_size: int, name: str) -> None:
+def check_ids(ids: list[int], vocab_size: int, name: str) -> None:
+    """Refuses an empty prompt and ids that are none of the vocabulary's.
+
+    Raises:
+        InvalidRequestError: naming the field and the position.
+    """
     if not ids:
-        raise InvalidRequestError(f"{name} is empty; it needs at least one token.", param="prompt")
+        raise InvalidRequestError(
+            f"{name} is empty; it needs at least one token.", param=name.partition("[")[0]
+        )
     for position in (ids.index(min(ids)), ids.index(max(ids))):
         if not 0 <= ids[position] < vocab_size:
             raise InvalidRequestError(

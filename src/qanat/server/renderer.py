@@ -8,10 +8,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from qanat.core.constraint import Thinking
 from qanat.core.errors import ConfigError, InvalidRequestError
 from qanat.engine.tokenizer import Tokenizer
+from qanat.server.continuation import Ending, check_final_message, cut_at, marked, new_mark
 from qanat.server.encoding import MAX_INLINE_CHARS, PromptEncoder, num_chars_up_to
-from qanat.server.messages import Message
+from qanat.server.messages import Message, normalise_messages
 from qanat.server.tags import ThinkTags
 from qanat.server.template import ChatTemplate
 
@@ -21,6 +23,8 @@ RESERVED_VARIABLES = frozenset(
 """Names that requests cannot give to template variables: the server sets them, or jinja2 does."""
 TURN_START = "<|im_start|>"
 USER_ROLE = "user"
+UNTHINKING_SIZES = (1024, 2048)
+"""Hidden sizes of the dense Qwen3.5 models, 0.8B and 2B, whose own templates leave thinking off by default."""
 _PROBE = "qanat-probe"
 
 
@@ -30,13 +34,13 @@ class RenderedPrompt:
 
     Attributes:
         token_ids: the whole prompt.
-        is_reasoning_open: the part that the template added for the reply leaves a thinking block open.
+        thinking: where the reply stands to the thinking when it begins.
         reply_start: offset of the part that the template added for the reply.
         last_user_start: offset of the last user turn; `reply_start` if none was found.
     """
 
     token_ids: list[int]
-    is_reasoning_open: bool
+    thinking: Thinking
     reply_start: int
     last_user_start: int
 
@@ -73,39 +77,28 @@ class ChatRenderer:
 
     async def render(
         self,
-        messages: Sequence[Message],
+        messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None,
         variables: Mapping[str, Any] | None = None,
+        ending: Ending = Ending.REPLY,
     ) -> RenderedPrompt:
         """The prompt for the next assistant turn.
 
         Args:
-            messages: as `normalise_messages` returns them.
+            messages: as the client sent them.
             tools: definitions to render, or None.
             variables: the request's chat_template_kwargs.
+            ending: how it is to end.
 
         Raises:
-            InvalidRequestError: the template refuses the messages, or a variable is not allowed.
+            InvalidRequestError: a message has the wrong shape, the template refuses the messages, a variable is not
+                allowed, or the final message cannot be continued.
             ContextLengthError: the prompt is far longer than the window.
         """
-        return await self._encoder.run(
-            _num_chars(messages, tools, variables), self.render_now, messages, tools, variables
-        )
+        self._encoder.check_num_parts(len(messages), field="messages")
 
-    async def history_ids(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Mapping[str, Any]] | None,
-        variables: Mapping[str, Any] | None = None,
-    ) -> list[int]:
-        """Token ids of the conversation alone, without what the template puts before a reply; see `render`."""
-
-        def work() -> list[int]:
-            merged = self._merged(variables)
-            text = self._template.render(
-                self._adapt(messages), tools, variables=merged, has_generation_prompt=False
-            )
-            return self._encoder.encode(text, field="messages")
+        def work() -> RenderedPrompt:
+            return self.render_now(normalise_messages(messages), tools, variables, ending)
 
         return await self._encoder.run(_num_chars(messages, tools, variables), work)
 
@@ -114,23 +107,31 @@ class ChatRenderer:
         messages: Sequence[Message],
         tools: Sequence[Mapping[str, Any]] | None,
         variables: Mapping[str, Any] | None = None,
+        ending: Ending = Ending.REPLY,
     ) -> RenderedPrompt:
-        """The same for callers without an event loop."""
+        """The same for callers without an event loop, from messages as `normalise_messages` returns them."""
         merged = self._merged(variables)
         adapted = self._adapt(messages)
-        text = self._template.render(adapted, tools, variables=merged)
-        history = self._template.render(adapted, tools, variables=merged, has_generation_prompt=False)
+
+        def rendered(messages: list[Message], *, is_reply: bool) -> str:
+            return self._template.render(messages, tools, variables=merged, has_generation_prompt=is_reply)
+
+        if ending is Ending.CONTINUE:
+            check_final_message(adapted)
+            mark = new_mark()
+            text = cut_at(rendered(marked(adapted, mark), is_reply=False), mark, adapted)
+        else:
+            text = rendered(adapted, is_reply=ending is Ending.REPLY)
         token_ids = self._encoder.encode(text, field="messages")
+        history = rendered(adapted, is_reply=False) if ending is Ending.REPLY else text
         reply_ids = self._encoder.encode(text[len(history) :]) if text.startswith(history) else []
         if token_ids[len(token_ids) - len(reply_ids) :] != reply_ids:
             reply_ids = []  # a template without a clear boundary: nothing is known about the reply's beginning
         reply_start = len(token_ids) - len(reply_ids)
-        return RenderedPrompt(
-            token_ids,
-            self._leaves_block_open(reply_ids),
-            reply_start,
-            self._last_user_start(token_ids, reply_start),
-        )
+        thinking = Thinking.NONE
+        if ending is not Ending.CONTINUE:
+            thinking = self._thinking(reply_ids, is_off=merged.get("enable_thinking") is False)
+        return RenderedPrompt(token_ids, thinking, reply_start, self._last_user_start(token_ids, reply_start))
 
     def _merged(self, variables: Mapping[str, Any] | None) -> dict[str, Any]:
         """The request's variables, checked, over the defaults."""
@@ -148,13 +149,14 @@ class ChatRenderer:
             adapted = [{**message, "content": _joined(message["content"])} for message in adapted]
         return adapted
 
-    def _leaves_block_open(self, reply_ids: list[int]) -> bool:
+    def _thinking(self, reply_ids: list[int], *, is_off: bool) -> Thinking:
+        """What the beginning of the reply says; if it says nothing, the model may think unless told not to."""
         if self._tags is None:
-            return False
+            return Thinking.NONE
         for token_id in reversed(reply_ids):
             if token_id in (self._tags.start_id, self._tags.end_id):
-                return token_id == self._tags.start_id
-        return False
+                return Thinking.OPEN if token_id == self._tags.start_id else Thinking.NONE
+        return Thinking.NONE if is_off else Thinking.OPTIONAL
 
     def _last_user_start(self, token_ids: list[int], reply_start: int) -> int:
         num_role_ids = len(self._user_ids)
@@ -216,7 +218,7 @@ def check_chat_options(choice: str | None, default_variables: Mapping[str, Any] 
 
 
 def _num_chars(
-    messages: Sequence[Message],
+    messages: Sequence[Mapping[str, Any]],
     tools: Sequence[Mapping[str, Any]] | None,
     variables: Mapping[str, Any] | None,
 ) -> int:
@@ -236,13 +238,16 @@ def _merge_system(messages: list[Message]) -> list[Message]:
     return [{"role": "system", "content": text}, *others] if texts else others
 
 
-def load_template(choice: str | None, tokenizer: Tokenizer, model_family: str) -> ChatTemplate:
+def load_template(
+    choice: str | None, tokenizer: Tokenizer, model_family: str, hidden_size: int = 0
+) -> ChatTemplate:
     """The template to use: the operator's, else the checkpoint's own, else ours for the model family.
 
     Args:
         choice: --chat-template: a file, or the template's text.
         tokenizer: brings the checkpoint's template and the spelling of special tokens.
         model_family: as in `ModelConfig`.
+        hidden_size: likewise; it tells the small models, which think on request only.
 
     Raises:
         ConfigError: the file cannot be read, or the template does not compile.
@@ -254,6 +259,8 @@ def load_template(choice: str | None, tokenizer: Tokenizer, model_family: str) -
     else:
         name = "qwen3_5.jinja" if model_family.startswith("qwen3_5") else "qwen3.jinja"
         source = resources.files("qanat.server").joinpath("templates", name).read_text(encoding="utf-8")
+        if model_family == "qwen3_5" and hidden_size in UNTHINKING_SIZES:
+            return ChatTemplate(source, {**tokenizer.named_tokens, "enable_thinking": False})
     return ChatTemplate(source, tokenizer.named_tokens)
 
 

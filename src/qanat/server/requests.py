@@ -8,6 +8,9 @@ import msgspec
 
 from qanat.core.errors import InvalidRequestError
 from qanat.core.sampling_params import SamplingParams
+from qanat.server.deadlines import TimeoutParts, check_timeout
+from qanat.server.output_form import ResponseFormat, StructuredOutputsField
+from qanat.server.resume import ResumeField
 
 DEFAULT_COMPLETION_TOKENS = 16
 """max_tokens of /v1/completions where the request names none, as in OpenAI's API."""
@@ -56,11 +59,17 @@ class GenerationRequest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknow
         model: one of the served names; the first where it is absent.
         stream: answer with server-sent events.
         priority: lower runs first, under --scheduling-policy priority only.
-        timeout: seconds until the answer must be complete, waiting included; past them the request ends with an error.
+        timeout: seconds until the answer must be complete, waiting included, or an object with bounds for parts of
+            that; past them the request ends with an error.
         cache_salt: keeps this request's cached prefixes apart from those of others.
         request_id: part of the answer's id.
         return_tokens_as_token_ids: tokens in logprobs read "token_id:N" in place of their text.
         return_token_ids: answer with the token ids of prompt and output too.
+        response_format, structured_outputs: the form that the answer must have; see `qanat.server.output_form`.
+        guided_json, guided_regex, guided_choice, guided_grammar, structural_tag: older words for it.
+        guided_whitespace_pattern: of guided_json.
+        resume: go on with the output of an earlier request; see `qanat.server.resume`.
+        guided_decoding_backend: names a library; accepted and without effect, as the server chooses it.
     """
 
     model: str | None = None
@@ -88,11 +97,21 @@ class GenerationRequest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknow
     skip_special_tokens: bool | None = None
     spaces_between_special_tokens: bool | None = None
     priority: int = 0
-    timeout: float | None = None
+    timeout: float | TimeoutParts | None = None
     cache_salt: str = ""
     request_id: str = ""
     return_tokens_as_token_ids: bool = False
     return_token_ids: bool = False
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputsField | None = None
+    guided_json: str | dict[str, Any] | None = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
+    structural_tag: str | dict[str, Any] | None = None
+    guided_whitespace_pattern: str | None = None
+    guided_decoding_backend: str | None = None
+    resume: ResumeField | None = None
 
     @property
     def has_usage_chunk(self) -> bool:
@@ -110,10 +129,7 @@ class GenerationRequest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknow
         Raises:
             InvalidRequestError: naming the field.
         """
-        if self.timeout is not None and not self.timeout > 0:
-            raise InvalidRequestError(
-                f"timeout must be above 0 seconds, got {self.timeout}.", param="timeout"
-            )
+        check_timeout(self.timeout)
         if self.stream_options is not None and not self.stream:
             raise InvalidRequestError(
                 "stream_options is only allowed with stream true.", param="stream_options"
@@ -168,11 +184,14 @@ class ChatRequest(GenerationRequest, kw_only=True, frozen=True, forbid_unknown_f
         logprobs: report the log-probabilities of content tokens.
         top_logprobs: alternatives to list per token; needs logprobs.
         tools: functions that the model may call, rendered by the chat template.
-        tool_choice: "auto" or "none"; "none" leaves the tools out of the prompt, and calls in the text.
+        tool_choice: whether the model may or must call, and what; see `qanat.server.tools.choice`. "none" leaves the
+            tools out of the prompt, and calls in the text.
         parallel_tool_calls: false ends the reply where a second call begins.
         chat_template_kwargs: variables for the template, such as enable_thinking.
         reasoning_effort: "none" switches thinking off; the models know no other degrees.
         include_reasoning: send the reasoning at all.
+        add_generation_prompt: end the prompt with what the template puts before a reply; true by default.
+        continue_final_message: go on within the final message, which is the assistant's.
     """
 
     messages: list[dict[str, Any]]
@@ -185,6 +204,8 @@ class ChatRequest(GenerationRequest, kw_only=True, frozen=True, forbid_unknown_f
     chat_template_kwargs: dict[str, Any] | None = None
     reasoning_effort: str | None = None
     include_reasoning: bool = True
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool = False
 
     def sampling(self, defaults: dict[str, Any]) -> SamplingParams:
         """Settings for the engine: the request's over `defaults` over neutral ones.

@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 from qanat.config.engine_config import EngineConfig
 from qanat.config.prepare import Prepared
 from qanat.engine.async_engine import AsyncEngine
+from qanat.engine.restarts import RestartBudget
 from qanat.server.app import App, build_app
 from qanat.server.cors import check_cors
 from qanat.server.errors import UnavailableError
@@ -31,10 +32,11 @@ from qanat.server.tls import Tls
 
 log = logging.getLogger(__name__)
 
-DRAIN_TIMEOUT_S = 30.0
-"""How long running requests may go on after the signal to stop; what runs then still ends with an error event."""
-FAREWELL_S = 2
-"""How long those last events may take to leave."""
+FAREWELL_S = 5
+"""How long the last bytes of answers may take to leave."""
+SHORT_FAREWELL_S = 1
+"""The same after a second signal."""
+DRAIN_CHECK_S = 0.05
 KEEP_ALIVE_S = 75
 """Idle connections stay open longer than clients keep them in their pools, so that none is closed under a request."""
 DEATH_CHECK_S = 0.5
@@ -43,7 +45,7 @@ DEATH_NOTICE_S = 10.0
 
 
 def serve(prepared: Prepared) -> int:
-    """Serves until SIGTERM or SIGINT; a second signal cuts running requests off.
+    """Serves until SIGTERM or SIGINT. Running requests may go on for --shutdown-timeout; a second signal cuts them off.
 
     Args:
         prepared: every setting, settled.
@@ -83,14 +85,17 @@ async def _serve(prepared: Prepared, sock: socket.socket, address: str, tls: Tls
             access_log=not options.disable_uvicorn_access_log,
             server_header=False,
             timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=int(DRAIN_TIMEOUT_S) + FAREWELL_S,
+            timeout_graceful_shutdown=FAREWELL_S,
             ssl_context_factory=None if tls is None else lambda *_: tls.context,
         ),
         front,
     )
     watching = None if tls is None else asyncio.create_task(tls.watch())
     serving = asyncio.create_task(server.serve(sockets=[sock]))
-    starting = asyncio.create_task(AsyncEngine.start(prepared.config, [*prepared.decisions, *decisions]))
+    restarts = RestartBudget(options.max_engine_restarts if options.restart_engine else 0)
+    starting = asyncio.create_task(
+        AsyncEngine.start(prepared.config, [*prepared.decisions, *decisions], restarts)
+    )
     try:
         await asyncio.wait({serving, starting}, return_when=asyncio.FIRST_COMPLETED)
         if not starting.done():  # told to stop while loading
@@ -101,7 +106,7 @@ async def _serve(prepared: Prepared, sock: socket.socket, address: str, tls: Tls
         for decision in engine.decisions[len(prepared.decisions) :]:
             log.info("%s", decision)
         _say_ready(engine, address, options)
-        return await _until_stopped(serving, server, engine)
+        return await _until_stopped(serving, server, engine, options.shutdown_timeout)
     finally:
         starting.cancel()
         if watching is not None:
@@ -114,22 +119,35 @@ async def _serve(prepared: Prepared, sock: socket.socket, address: str, tls: Tls
             await starting.result().shutdown()
 
 
-async def _until_stopped(serving: asyncio.Task[None], server: _Server, engine: AsyncEngine) -> int:
-    """Waits for the server's end; a dead engine brings it about. Requests that outlast the drain end with an error."""
-    stop_s: float | None = None
-    while not serving.done():
+async def _until_stopped(
+    serving: asyncio.Task[None], server: _Server, engine: AsyncEngine, drain_timeout_s: float
+) -> int:
+    """Waits for the signal to stop, or for the engine's last death; returns the exit code."""
+    while engine.health().is_alive and not (server.num_signals or serving.done()):
         await asyncio.wait({serving}, timeout=DEATH_CHECK_S)
-        if server.should_exit:
-            stop_s = stop_s or time.monotonic()
-            if time.monotonic() - stop_s >= DRAIN_TIMEOUT_S:
-                await engine.end_all(UnavailableError("The server was stopped before the request was done."))
-        if engine.health().is_alive or server.should_exit:
-            continue
+    if server.num_signals:
+        await _drain(server, engine, drain_timeout_s)
+    elif not serving.done():
         log.error("The engine died; the server exits in %.0f s.", DEATH_NOTICE_S)
-        await asyncio.wait({serving}, timeout=DEATH_NOTICE_S)
+        notice_end_s = time.monotonic() + DEATH_NOTICE_S
+        while time.monotonic() < notice_end_s and not server.num_signals:
+            await asyncio.wait({serving}, timeout=DEATH_CHECK_S)
         return 1
-    serving.result()
+    server.should_exit = True
+    await serving
     return 0
+
+
+async def _drain(server: _Server, engine: AsyncEngine, timeout_s: float) -> None:
+    """Lets running requests finish, and ends what is left with an error. New ones are refused, and told so."""
+    engine.refuse_new(UnavailableError("The server is being stopped; send the request to another one."))
+    log.info("Stopping; %d requests may go on for up to %.0f s.", engine.num_calls, timeout_s)
+    end_s = time.monotonic() + timeout_s
+    while engine.num_calls and server.num_signals < 2 and time.monotonic() < end_s:
+        await asyncio.sleep(DRAIN_CHECK_S)
+    if engine.num_calls:
+        log.warning("%d requests are cut off.", engine.num_calls)
+        await engine.end_all(UnavailableError("The server was stopped before the request was done."))
 
 
 class _Front:
@@ -147,11 +165,19 @@ class _Front:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn with our meaning of signals: the first stops, the second hurries, and the caller goes on afterwards."""
+    """uvicorn with our meaning of signals, after which the caller goes on.
+
+    The first signal lets running requests finish while the server still answers, the second cuts them off, and a third
+    waits for nothing. A server that is still loading ends at the first.
+
+    Attributes:
+        num_signals: so many have come.
+    """
 
     def __init__(self, config: uvicorn.Config, front: _Front) -> None:
         super().__init__(config)
         self._front = front
+        self.num_signals = 0
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -167,16 +193,20 @@ class _Server(uvicorn.Server):
                 loop.remove_signal_handler(number)
 
     def _stop(self) -> None:
-        if self._front.app is not None:
-            self._front.app.begin_stopping()
-        self.force_exit = self.should_exit
-        self.should_exit = True
+        self.num_signals += 1
+        if self._front.app is None:
+            self.should_exit = True
+            return
+        self._front.app.begin_stopping()
+        if self.num_signals > 1:
+            self.config.timeout_graceful_shutdown = SHORT_FAREWELL_S
+        self.force_exit = self.num_signals > 2
 
 
 def _say_ready(engine: AsyncEngine, address: str, options: EngineConfig) -> None:
     """One line that says where the server is and how to ask it."""
     name = engine.config.served_model_names[0]
-    key = " -H 'Authorization: Bearer YOUR_KEY'" if options.api_key else ""
+    key = " -H 'Authorization: Bearer YOUR_KEY'" if options.api_key or options.api_keys_file else ""
     where = f"--unix-socket {address} http://localhost" if options.uds else address
     body = f'{{"model": "{name}", "prompt": "The future of AI is", "max_tokens": 50, "temperature": 0}}'
     ask = f"curl {where}/v1/completions -H 'Content-Type: application/json'{key} -d '{body}'"
@@ -184,5 +214,6 @@ def _say_ready(engine: AsyncEngine, address: str, options: EngineConfig) -> None
     if options.log_format == "json":
         log.info("%s", text)
     else:
-        sys.stdout.write(text + "\n")
-        sys.stdout.flush()
+        with contextlib.suppress(OSError):  # a full disk behind it
+            sys.stdout.write(text + "\n")
+            sys.stdout.flush()

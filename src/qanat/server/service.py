@@ -10,15 +10,18 @@ from typing import Any
 
 from qanat.config.engine_config import ServerOptions
 from qanat.core.errors import InvalidRequestError, NotFoundError
+from qanat.core.timeouts import Timeouts
 from qanat.engine.async_engine import AsyncEngine
 from qanat.server.accounts import Accounts
 from qanat.server.caller import Caller
+from qanat.server.deadlines import TimeoutParts, timeouts_of
 from qanat.server.encoding import PromptEncoder
 from qanat.server.renderer import ChatRenderer, load_template
 from qanat.server.requests import GenerationRequest
 from qanat.server.running import RunningRequests
 from qanat.server.tags import ThinkTags
 from qanat.server.tools.parser import CallFormat, choose_format
+from qanat.server.turnstile import Turnstile
 
 _USABLE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
@@ -36,7 +39,10 @@ class Service:
         max_body_bytes: larger request bodies are refused.
         running: generations by request id.
         accounts: bounds and counts of each caller.
+        default_timeout_s: for requests that do not say how long they may take; None for no bound.
+        turnstile: spreads the beginnings of requests over turns of the event loop.
         call_format: how the model writes tool calls; None leaves them in the text.
+        reads_auto_calls: calls are read where the model was free to call; where it had to, they always are.
     """
 
     engine: AsyncEngine
@@ -47,7 +53,10 @@ class Service:
     max_body_bytes: int
     running: RunningRequests = field(default_factory=RunningRequests)
     call_format: CallFormat | None = None
+    reads_auto_calls: bool = True
     accounts: Accounts = field(default_factory=Accounts)
+    turnstile: Turnstile = field(default_factory=Turnstile)
+    default_timeout_s: float | None = None
 
     @classmethod
     def build(
@@ -60,13 +69,16 @@ class Service:
         """
         tokenizer = engine.tokenizer
         encoder = PromptEncoder(tokenizer, engine.config.scheduler.max_model_len)
-        template = load_template(options.chat_template, tokenizer, engine.config.model.model_family)
+        template = load_template(
+            options.chat_template,
+            tokenizer,
+            engine.config.model.model_family,
+            engine.config.model.hidden_size,
+        )
         renderer = ChatRenderer(template, tokenizer, encoder, options.default_chat_template_kwargs)
         tags = None if options.reasoning_parser == "none" else ThinkTags.of(tokenizer)
-        call_format = None
-        if options.enable_auto_tool_choice:
-            family = engine.config.model.model_family
-            call_format = choose_format(options.tool_call_parser, family, tokenizer.chat_template)
+        family = engine.config.model.model_family
+        call_format = choose_format(options.tool_call_parser, family, tokenizer.chat_template)
         return cls(
             engine,
             encoder,
@@ -75,6 +87,8 @@ class Service:
             sampling_defaults,
             options.max_request_bytes,
             call_format=call_format,
+            reads_auto_calls=options.enable_auto_tool_choice,
+            default_timeout_s=options.request_timeout_s,
         )
 
     @property
@@ -92,12 +106,17 @@ class Service:
         self.check_model(request.model, caller)
         if request.priority < 0 and caller.is_named and not caller.is_admin:
             raise InvalidRequestError(
-                "priority must not be below 0: a request may only go behind others of its key.", param="priority"
+                "priority must not be below 0: a request may only go behind others of its key.",
+                param="priority",
             )
         if request.priority != 0 and self.engine.config.scheduler.policy != "priority":
             raise InvalidRequestError(
                 "priority needs a server started with --scheduling-policy priority.", param="priority"
             )
+
+    def timeouts(self, timeout: float | TimeoutParts | None) -> Timeouts:
+        """What a request with this field is held to."""
+        return timeouts_of(timeout, self.default_timeout_s)
 
     def models_of(self, caller: Caller) -> list[str]:
         """The served names that this caller may use, at least one."""

@@ -42,14 +42,16 @@ class Status(msgspec.Struct, frozen=True):
     """Answer of the health endpoints.
 
     Attributes:
-        status: "ok", "stalled", "dead" or "stopping".
+        status: "ok", "stalled", "restarting", "dead" or "stopping".
         num_pending: requests that wait or run.
         last_step_age_s: seconds without a step while work is pending.
+        reason: what became of the engine, if it is dead or being restarted.
     """
 
     status: str
     num_pending: int
     last_step_age_s: float
+    reason: str | None = None
 
 
 class PlanReport(msgspec.Struct, frozen=True):
@@ -114,7 +116,7 @@ class StatusEndpoints:
         return json_response(self._models[name])
 
     async def health(self, _: Request) -> Response:
-        """GET /health and /ping: 503 if the engine is dead, or work is pending and no step ended within the limit."""
+        """GET /health and /ping: 503 if the engine is dead or restarts, or a step takes longer than the limit."""
         status = self._status()
         return json_response(status, 200 if status.status in ("ok", "stopping") else 503)
 
@@ -153,4 +155,6 @@ class StatusEndpoints:
         word = "stopping" if self.is_stopping else "ok"
         if not health.is_healthy:
             word = "stalled" if health.is_alive else "dead"
-        return Status(word, health.num_pending, round(health.last_step_age_s, 3))
+        if health.is_restarting:
+            word = "restarting"
+        return Status(word, health.num_pending, round(health.last_step_age_s, 3), health.reason or None)

@@ -53,7 +53,7 @@ class ChatTemplate:
         ConfigError: the text is not a valid template.
     """
 
-    def __init__(self, source: str, variables: Mapping[str, str] | None = None) -> None:
+    def __init__(self, source: str, variables: Mapping[str, Any] | None = None) -> None:
         environment = _Environment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
         environment.filters["tojson"] = _to_json
         environment.globals["raise_exception"] = _raise

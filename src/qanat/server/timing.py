@@ -8,13 +8,14 @@ from collections.abc import Callable
 import msgspec
 
 from qanat.core.events import GenerationEvent
+from qanat.core.outputs import RequestTiming
 
 
 class Timing(msgspec.Struct, frozen=True):
     """Seconds on the server's monotonic clock; over several choices the longest of each.
 
     Attributes:
-        queue_s: from arrival at the engine to the first step; None if no choice ended inside the engine.
+        queue_s: from arrival at the engine to the first step; None if nothing was computed.
         prefill_s: from the first step to the first output token; None likewise.
         decode_s: from the first to the last output token.
         first_token_s: from the complete request body to the first output token of any choice; None without one.
@@ -41,20 +42,20 @@ class Stopwatch:
         self.tap: Callable[[GenerationEvent], None] | None = None
         self._start_s = time.monotonic()
         self._first_token_s: float | None = None
-        self._last_token_s = 0.0
         self._queue_s: float | None = None
         self._prefill_s: float | None = None
         self._decode_s = 0.0
 
     def add(self, event: GenerationEvent) -> None:
-        """Takes an event. The engine's own times come with the end of a choice, unless a stop string ended it."""
+        """Takes an event."""
         if self.tap is not None:
             self.tap(event)
-        if event.token_ids:
-            self._last_token_s = time.monotonic() - self._start_s
-            if self._first_token_s is None:
-                self._first_token_s = self._last_token_s
-        timing = event.timing
+        if event.token_ids and self._first_token_s is None:
+            self._first_token_s = time.monotonic() - self._start_s
+        self.add_times(event.timing)
+
+    def add_times(self, timing: RequestTiming | None) -> None:
+        """Takes a choice's times as the engine has them, at its first token and at its end."""
         if timing is not None:
             self._queue_s = max(self._queue_s or 0.0, timing.queue_s)
             self._prefill_s = max(self._prefill_s or 0.0, timing.prefill_s)
@@ -62,13 +63,10 @@ class Stopwatch:
 
     def read(self, num_cached_tokens: int) -> Timing:
         """The times up to now."""
-        decode_s = self._decode_s
-        if self._queue_s is None and self._first_token_s is not None:
-            decode_s = self._last_token_s - self._first_token_s
         return Timing(
             _rounded(self._queue_s),
             _rounded(self._prefill_s),
-            round(decode_s, 6),
+            round(self._decode_s, 6),
             _rounded(self._first_token_s),
             round(time.monotonic() - self._start_s, 6),
             num_cached_tokens,

@@ -8,18 +8,17 @@ import msgspec
 
 from qanat.core.errors import InvalidRequestError
 from qanat.server.caller import Caller
+from qanat.server.continuation import ending_of
 from qanat.server.decoding import decode_request
 from qanat.server.encoding import PromptEncoder
 from qanat.server.fields import CHAT_REFUSALS, RefusedField
-from qanat.server.messages import check_tools, normalise_messages
 from qanat.server.service import Service
+from qanat.server.tools.choice import checked_tools
 
 REFUSALS: dict[str, RefusedField] = {
-    name: CHAT_REFUSALS[name]
-    for name in ("chat_template", "continue_final_message", "mm_processor_kwargs", "media_io_kwargs")
-    if name in CHAT_REFUSALS
+    name: CHAT_REFUSALS[name] for name in ("chat_template", "mm_processor_kwargs", "media_io_kwargs")
 }
-"""Fields of vLLM's /tokenize that chat refuses too; what chat learns to do is an unknown field here until then."""
+"""Fields of vLLM's /tokenize that chat refuses too."""
 
 
 class TokenizeRequest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -31,7 +30,8 @@ class TokenizeRequest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_
         messages: a conversation, rendered as /v1/chat/completions renders it.
         tools: with messages, functions to render.
         chat_template_kwargs: with messages, variables of the template.
-        add_generation_prompt: with messages, end with what the template puts before a reply.
+        add_generation_prompt: with messages, end with what the template puts before a reply; true by default.
+        continue_final_message: with messages, end within the final message, as for its continuation.
         return_token_strs: report each token's text too.
     """
 
@@ -41,6 +41,7 @@ class TokenizeRequest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_
     tools: list[dict[str, Any]] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
     return_token_strs: bool = False
 
 
@@ -132,17 +133,17 @@ class TokenEndpoints:
         return self._tokenizer.decode(token_ids, skip_special_tokens=False)
 
     async def _render(self, request: TokenizeRequest) -> list[int]:
-        messages = normalise_messages(request.messages or [])
-        tools = check_tools(request.tools, None)
+        tools = checked_tools(request.tools)
+        ending = ending_of(request.add_generation_prompt, bool(request.continue_final_message))
         renderer = self._service.renderer
-        if request.add_generation_prompt is False:
-            return await renderer.history_ids(messages, tools, request.chat_template_kwargs)
-        return (await renderer.render(messages, tools, request.chat_template_kwargs)).token_ids
+        return (
+            await renderer.render(request.messages or [], tools, request.chat_template_kwargs, ending)
+        ).token_ids
 
 
 def _checked_text(request: TokenizeRequest, prompt: str) -> str:
     """The prompt, if no field says something about messages that are not there."""
-    for name in ("tools", "chat_template_kwargs", "add_generation_prompt"):
+    for name in ("tools", "chat_template_kwargs", "add_generation_prompt", "continue_final_message"):
         if getattr(request, name) is not None:
             raise InvalidRequestError(f"{name} only goes with messages.", param=name)
     return prompt

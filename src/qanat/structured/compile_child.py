@@ -21,7 +21,7 @@ from qanat.structured.compile_messages import (
 
 START_TIMEOUT_S = 60.0
 """Room for the start of the process and for its tokenizer, beside the time limit of the job itself."""
-STOP_TIMEOUT_S = 2.0
+STOP_TIMEOUT_S = 5.0
 CHUNK_BYTES = 1 << 16
 
 

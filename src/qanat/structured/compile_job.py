@@ -6,6 +6,7 @@ import math
 import os
 import resource
 import signal
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,20 @@ IMPOSSIBLE = (
 )
 
 
-def fork_job(backend: Backend, setup: Setup, job: Compile) -> tuple[int, int]:
+@dataclass(frozen=True)
+class Bench:
+    """What every job needs, made once.
+
+    Attributes:
+        backend: compiles.
+        num_mask_words: size of a mask.
+    """
+
+    backend: Backend
+    num_mask_words: int
+
+
+def fork_job(bench: Bench, setup: Setup, job: Compile) -> tuple[int, int]:
     """Starts a job.
 
     Returns:
@@ -36,7 +50,7 @@ def fork_job(backend: Backend, setup: Setup, job: Compile) -> tuple[int, int]:
         try:
             os.close(reading)
             _limit(setup)
-            _write(writing, framed(answer(backend, setup, job)))
+            _write(writing, framed(answer(bench, setup, job)))
             status = 0
         finally:
             os._exit(status)  # nothing of the parent's is flushed or closed twice
@@ -44,12 +58,12 @@ def fork_job(backend: Backend, setup: Setup, job: Compile) -> tuple[int, int]:
     return pid, reading
 
 
-def answer(backend: Backend, setup: Setup, job: Compile) -> FromCompiler:
+def answer(bench: Bench, setup: Setup, job: Compile) -> FromCompiler:
     """Translates, compiles and tries a form."""
     try:
-        grammar = backend.grammar(job.params)
-        matcher = backend.compile(grammar).matcher()
-        words: Words = np.zeros(setup.vocabulary.num_mask_words, dtype=np.int32)
+        grammar = bench.backend.grammar(job.params)
+        matcher = bench.backend.compile(grammar).matcher()
+        words: Words = np.zeros(bench.num_mask_words, dtype=np.int32)
         if matcher.fill_mask(words) and not words.any():
             raise StructuredOutputError(IMPOSSIBLE)
         return Compiled(job.job_id, grammar)
@@ -88,7 +102,7 @@ def after_death(job_id: int, setup: Setup, status: int) -> Refused:
         return out_of_time(job_id, setup)
     if number in (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS):
         return out_of_memory(job_id, setup)
-    return Refused(job_id, "Compiling the form failed; simplify it.")
+    return Refused(job_id, "Compiling the form was broken off. Try again.", is_overrun=True)
 
 
 def _limit(setup: Setup) -> None:

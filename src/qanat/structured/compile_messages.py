@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 
 from qanat.core.structured_outputs import StructuredOutputsParams
-from qanat.structured.vocabulary import Vocabulary
 
 LENGTH_BYTES = 4
 """Size of the little-endian length before each message."""
@@ -16,13 +15,13 @@ class Setup(msgspec.Struct, frozen=True, tag=True):
 
     Attributes:
         backend: see `qanat.structured.backend`.
-        vocabulary: of the engine's tokenizer.
+        packed_vocabulary: of the engine's tokenizer.
         timeout_s: seconds that one form may take.
         max_memory_bytes: memory that one form may take.
     """
 
     backend: str
-    vocabulary: Vocabulary
+    packed_vocabulary: bytes
     timeout_s: float
     max_memory_bytes: int
 
@@ -54,7 +53,7 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
         job_id: of the job.
         message: why, and what to change.
         param: the field at fault.
-        is_overrun: a limit on time or memory was met.
+        is_overrun: a limit on time or memory was met; another time it may not be.
     """
 
     job_id: int

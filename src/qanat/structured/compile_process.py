@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from qanat.structured.backend import Backend, make_backend
-from qanat.structured.compile_job import after_death, fork_job, out_of_time
+from qanat.structured.backend import make_backend
+from qanat.structured.compile_job import Bench, after_death, fork_job, out_of_time
 from qanat.structured.compile_messages import (
     Cancel,
     Compile,
@@ -27,6 +27,7 @@ from qanat.structured.compile_messages import (
     ToCompiler,
     framed,
 )
+from qanat.structured.vocabulary import Vocabulary
 
 CHUNK_BYTES = 1 << 16
 
@@ -56,7 +57,7 @@ class CompileProcess:
         self._selector.register(inbox, selectors.EVENT_READ)
         self._jobs: dict[int, _Job] = {}  # by the descriptor of their answer
         self._setup: Setup | None = None
-        self._backend: Backend | None = None
+        self._bench: Bench | None = None
 
     def run(self) -> None:
         """Serves until standard input ends."""
@@ -75,8 +76,9 @@ class CompileProcess:
 
     def _take(self, message: ToCompiler) -> None:
         if isinstance(message, Setup):
-            self._setup = message
-            self._backend = make_backend(message.backend, message.vocabulary)
+            vocabulary = Vocabulary.unpacked(message.packed_vocabulary)
+            self._setup = msgspec.structs.replace(message, packed_vocabulary=b"")
+            self._bench = Bench(make_backend(message.backend, vocabulary), vocabulary.num_mask_words)
         elif isinstance(message, Compile):
             self._start(message)
         elif isinstance(message, Cancel):
@@ -85,8 +87,8 @@ class CompileProcess:
                     self._end(descriptor, kill=True)
 
     def _start(self, message: Compile) -> None:
-        assert self._setup is not None and self._backend is not None, "the set-up comes first"
-        pid, descriptor = fork_job(self._backend, self._setup, message)
+        assert self._setup is not None and self._bench is not None, "the set-up comes first"
+        pid, descriptor = fork_job(self._bench, self._setup, message)
         self._jobs[descriptor] = _Job(message.job_id, pid, time.monotonic() + self._setup.timeout_s)
         self._selector.register(descriptor, selectors.EVENT_READ)
 

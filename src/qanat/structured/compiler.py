@@ -15,7 +15,6 @@ from qanat.core.errors import QanatError, QueueFullError, StructuredOutputError
 from qanat.core.structured_outputs import FORM_FIELDS, StructuredOutputsParams
 from qanat.structured.compile_child import CompileChild, CompilerDiedError
 from qanat.structured.compile_messages import Compile, Compiled, Refused, Setup
-from qanat.structured.vocabulary import Vocabulary
 
 logger = logging.getLogger(__name__)
 
@@ -53,12 +52,12 @@ class GrammarCompiler:
 
     Args:
         settings: backend and limits.
-        read_vocabulary: called for each start of the process.
+        packed_vocabulary: called for each start of the process.
     """
 
-    def __init__(self, settings: StructuredSettings, read_vocabulary: Callable[[], Vocabulary]) -> None:
+    def __init__(self, settings: StructuredSettings, packed_vocabulary: Callable[[], bytes]) -> None:
         self._settings = settings
-        self._read_vocabulary = read_vocabulary
+        self._packed_vocabulary = packed_vocabulary
         self._cache: OrderedDict[bytes, Answer] = OrderedDict()
         self._num_cached_bytes = 0
         self._running: dict[bytes, _Shared] = {}
@@ -182,7 +181,7 @@ class GrammarCompiler:
                     await self._child.stop()
                 setup = Setup(
                     self._settings.backend,
-                    self._read_vocabulary(),
+                    self._packed_vocabulary(),
                     self._settings.compile_timeout_s,
                     self._settings.max_compile_memory_bytes,
                 )

@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from qanat.core.constraint import Constraint, Matcher, Thinking
+from qanat.core.errors import IntegrityError
 from qanat.structured.backend import Backend, CompiledForm, make_backend
 from qanat.structured.matcher import ThinkingGate, Words, clear_bits
 from qanat.structured.vocabulary import Vocabulary
@@ -33,10 +34,10 @@ class FormFactory:
     """The `MatcherFactory` of one engine. Compiling may run in any thread; matchers belong to one thread.
 
     Args:
-        read_vocabulary: called once, when the first form is compiled.
+        read_vocabulary: see `use_vocabulary`, which may be called later instead.
     """
 
-    def __init__(self, read_vocabulary: Callable[[], Vocabulary]) -> None:
+    def __init__(self, read_vocabulary: Callable[[], Vocabulary] | None = None) -> None:
         self._read_vocabulary = read_vocabulary
         self._lock = threading.Lock()
         self._backend_lock = threading.Lock()
@@ -45,6 +46,19 @@ class FormFactory:
         self._kept: OrderedDict[FormKey, Form] = OrderedDict()
         self._inside: Words = np.zeros(0, dtype=np.int32)
         self._scratch: Words = np.zeros(0, dtype=np.int32)
+
+    @property
+    def has_vocabulary(self) -> bool:
+        """True once forms can be compiled."""
+        return self._read_vocabulary is not None
+
+    def use_vocabulary(self, read_vocabulary: Callable[[], Vocabulary]) -> None:
+        """Says which tokens there are.
+
+        Args:
+            read_vocabulary: called when a backend is needed first.
+        """
+        self._read_vocabulary = read_vocabulary
 
     def warm_up(self, backend: str) -> None:
         """Makes a backend ready, which may hold all of Python up for a second; harmless when repeated."""
@@ -77,9 +91,12 @@ class FormFactory:
     def _backend(self, name: str) -> Backend:
         with self._backend_lock:
             if name not in self._backends:
+                if self._read_vocabulary is None:
+                    raise IntegrityError("a form is to be compiled before the vocabulary is known")
                 vocabulary = self._read_vocabulary()
                 self._inside = np.full(vocabulary.num_mask_words, -1, dtype=np.int32)
-                clear_bits(self._inside, vocabulary.eos_ids)
+                past_the_end = range(vocabulary.size, 32 * vocabulary.num_mask_words)
+                clear_bits(self._inside, [*vocabulary.eos_ids, *past_the_end])
                 self._scratch = np.zeros(vocabulary.num_mask_words, dtype=np.int32)
                 self._backends[name] = make_backend(name, vocabulary)
             return self._backends[name]

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from llguidance import LLMatcher, regex_to_lark
-from llguidance.gbnf_to_lark import any_to_lark
 
 from qanat.core.errors import StructuredOutputError
 from qanat.core.structured_outputs import StructuredOutputsParams
+from qanat.structured.grammars import lark_of
 from qanat.structured.json_schema import WHITESPACE, SchemaDocument, decoded_schema, schema_text
 from qanat.structured.lark import Grammar, TokenId, escaped
+from qanat.structured.library import check_schema_source
 from qanat.structured.tags import Format, TagGrammar, decoded_tag
+from qanat.structured.xml_arguments import XmlArguments
 
 
 def grammar_of(params: StructuredOutputsParams, token_id: TokenId) -> str:
@@ -40,6 +42,7 @@ class _Translation:
         if params.structural_tag is not None:
             contents = {
                 "json_schema": self._json_format,
+                "qwen_xml_parameter": self._xml_format,
                 "regex": self._regex_format,
                 "grammar": self._grammar_format,
             }
@@ -71,10 +74,32 @@ class _Translation:
         return self._grammar.terminal("/" + "|".join(escaped(text) for text in texts) + "/")
 
     def _json_format(self, node: Format) -> str:
-        if node.get("style", "json") != "json":
-            raise StructuredOutputError(f"json_schema's style {node['style']!r} is not supported.")
-        schema = self._schema(node.get("json_schema"), is_lenient=node.get("strict") is False)
-        return self._grammar.rule(f"%json {schema}")
+        style = node.get("style", "json")
+        if style == "qwen_xml":
+            return self._xml_format(node)
+        if style != "json" or node.get("any_order"):
+            raise StructuredOutputError("json_schema's style must be json or qwen_xml, and any_order false.")
+        if node.get("strict") is not False:
+            return self._json(node, is_lenient=False)
+        try:
+            return self._json(node, is_lenient=True)
+        except StructuredOutputError:
+            return self._json({"json_schema": {"type": "object"}}, is_lenient=True)
+
+    def _json(self, node: Format, *, is_lenient: bool) -> str:
+        source = self._schema(node.get("json_schema"), is_lenient=is_lenient)
+        if is_lenient:
+            check_schema_source(source)
+        return self._grammar.rule(f"%json {source}")
+
+    def _xml_format(self, node: Format) -> str:
+        schema = decoded_schema(node.get("json_schema"))
+        if node.get("strict") is not False:
+            return XmlArguments(self._grammar, schema, is_lenient=False).expression()
+        try:
+            return XmlArguments(self._grammar, schema, is_lenient=True).expression()
+        except StructuredOutputError:
+            return XmlArguments(self._grammar, {"type": "object"}, is_lenient=True).expression()
 
     def _regex_format(self, node: Format) -> str:
         pattern = node.get("pattern")
@@ -87,15 +112,3 @@ class _Translation:
         if not isinstance(source, str):
             raise StructuredOutputError("The structural tag's grammar must be a text.")
         return self._grammar.subgrammar(lark_of(source))
-
-
-def lark_of(source: str) -> str:
-    """A grammar in Lark, of one in Lark or in GBNF.
-
-    Raises:
-        StructuredOutputError: it is neither.
-    """
-    try:
-        return str(any_to_lark(source))
-    except Exception as error:  # the converter raises bare exceptions
-        raise StructuredOutputError(f"The grammar is not understood: {error}.", param="grammar") from None

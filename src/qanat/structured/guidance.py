@@ -31,6 +31,7 @@ MAX_FORCED_TOKENS = 16
 _OPTIONS = re.compile(r"^[ \t]*%llguidance[ \t]*(\{.*\})[ \t]*$", re.MULTILINE)
 """The line of a grammar that holds its options."""
 
+DEAD_END = "No text has the form: nothing may come here. Look for bounds that exclude each other."
 TOO_COMPLEX = "The form became too complex to follow. Simplify the schema or grammar."
 
 
@@ -47,6 +48,7 @@ class GuidanceBackend:
             n_vocab=vocabulary.size,
             eos_token=list(vocabulary.eos_ids),
         )
+        self._eos_ids = frozenset(vocabulary.eos_ids)
         self._limits = LLParserLimits(
             step_lexer_fuel=STEP_FUEL,
             step_max_items=STEP_ITEMS,
@@ -63,42 +65,57 @@ class GuidanceBackend:
         matcher = LLMatcher(self._tokenizer, grammar, log_level=0, limits=self._limits)
         if matcher.is_error():
             raise StructuredOutputError(f"The form cannot be followed: {_first_words(matcher.get_error())}")
-        return GuidanceForm(matcher)
+        return GuidanceForm(matcher, self._eos_ids)
 
 
 class GuidanceForm:
     """A compiled grammar; matchers are copies of one that has not begun."""
 
-    def __init__(self, matcher: LLMatcher) -> None:
+    def __init__(self, matcher: LLMatcher, eos_ids: frozenset[int]) -> None:
         self._matcher = matcher
+        self._eos_ids = eos_ids
 
     def matcher(self) -> GuidanceMatcher:
         """See `CompiledForm`."""
-        return GuidanceMatcher(self._matcher.deep_copy())
+        return GuidanceMatcher(self._matcher.deep_copy(), self._eos_ids)
 
 
 class GuidanceMatcher:
-    """One output along a grammar; see `qanat.core.constraint.Matcher`."""
+    """One output along a grammar; see `qanat.core.constraint.Matcher`.
 
-    def __init__(self, matcher: LLMatcher) -> None:
+    Args:
+        matcher: the library's, at the start.
+        eos_ids: tokens that end an output.
+    """
+
+    def __init__(self, matcher: LLMatcher, eos_ids: frozenset[int]) -> None:
         self._matcher = matcher
+        self._eos_ids = eos_ids
+        self._num_ends = 0
 
     def fill_mask(self, words: npt.NDArray[np.int32]) -> bool:
         """See `Matcher`; a form that is over allows the tokens that end an output."""
         self._matcher.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
         if self._matcher.is_error():
-            raise StructuredOutputError(f"{TOO_COMPLEX} ({_first_words(self._matcher.get_error())})")
+            is_dead_end = "NoExtension" in self._matcher.get_error()
+            why = DEAD_END if is_dead_end else TOO_COMPLEX
+            raise StructuredOutputError(f"{why} ({_first_words(self._matcher.get_error())})")
         return True
 
     def consume(self, token_id: int) -> None:
         """See `Matcher`."""
-        if not self._matcher.consume_token(token_id):
+        if token_id in self._eos_ids and self._matcher.is_accepting():
+            self._num_ends += 1  # the library does not count ends when it goes back
+        elif not self._matcher.consume_token(token_id):
             raise StructuredOutputError(
                 f"The form does not allow token {token_id} here ({_first_words(self._matcher.get_error())})."
             )
 
     def rollback(self, num_tokens: int) -> None:
         """See `Matcher`."""
+        num_ends = min(num_tokens, self._num_ends)
+        self._num_ends -= num_ends
+        num_tokens -= num_ends
         if num_tokens and not self._matcher.rollback(num_tokens):
             raise StructuredOutputError(f"The form cannot go back: {_first_words(self._matcher.get_error())}")
 
@@ -138,13 +155,16 @@ def without_forcing(grammar: str) -> str:
     the text is allowed, and the model takes the one that it knows.
 
     Args:
-        grammar: Lark, or the library's JSON with one grammar in it.
+        grammar: Lark, or the library's JSON with one grammar or several in it, of which the first names the others.
     """
     if grammar.lstrip().startswith("{"):
-        (only,) = json.loads(grammar)["grammars"]
-        if only.get("json_schema") is None:
-            return without_forcing(only["lark_grammar"])
-        return without_forcing(f"start: %json {json.dumps(only['json_schema'])}")
+        first, *others = json.loads(grammar)["grammars"]
+        if others:
+            first["lark_grammar"] = without_forcing(first["lark_grammar"])
+            return json.dumps({"grammars": [first, *others]})
+        if first.get("json_schema") is None:
+            return without_forcing(first["lark_grammar"])
+        return without_forcing(f"start: %json {json.dumps(first['json_schema'])}")
     head = _OPTIONS.search(grammar)
     if head is None:
         return f'%llguidance {{"no_forcing": true}}\n{grammar}'

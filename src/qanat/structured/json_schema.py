@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from qanat.core.errors import StructuredOutputError
+from qanat.structured.library import leave_out_unsupported
 from qanat.structured.schema_keywords import (
     COMBINATORS,
     UNSUPPORTED,
@@ -30,7 +31,7 @@ MAX_DEPTH = 100
 MAX_NODES = 50_000
 """Schemas within a schema."""
 
-WHITESPACE = r" |\n[ \t]{0,32}"
+WHITESPACE = r" |\n[ \t]{0,31}"
 """Between two parts of a JSON text: at most a space, or a line's end with so much indentation."""
 
 
@@ -48,12 +49,18 @@ def decoded_schema(schema: Any) -> Any:
         raise StructuredOutputError(f"The JSON schema is not JSON: {error}") from None
 
 
-def schema_text(schema: Schema, *, whitespace_pattern: str | None = WHITESPACE) -> str:
+def schema_text(
+    schema: Schema,
+    *,
+    whitespace_pattern: str | None = WHITESPACE,
+    separators: tuple[str, str] | None = None,
+) -> str:
     """A prepared schema with what the library is to allow beside it.
 
     Args:
         schema: as `SchemaDocument` prepares it.
         whitespace_pattern: regular expression of what may stand between two parts; None for nothing.
+        separators: regular expressions of what stands between items, and between a key and its value.
 
     Raises:
         StructuredOutputError: a constant in it is no JSON value.
@@ -61,6 +68,8 @@ def schema_text(schema: Schema, *, whitespace_pattern: str | None = WHITESPACE) 
     options: dict[str, Any] = {"json_allow_general_unicode_escapes": True, "whitespace_flexible": False}
     if whitespace_pattern is not None:
         options["whitespace_pattern"] = whitespace_pattern
+    if separators is not None:
+        options["item_separator"], options["key_separator"] = separators
     body = {"anyOf": [schema]} if isinstance(schema, bool) else schema
     try:
         return json.dumps({**body, "x-guidance": options}, allow_nan=False)
@@ -89,14 +98,19 @@ class SchemaDocument:
         self._waiting: list[tuple[str, Path, bool]] = []
         _check_depth(root)
 
-    def prepared(self, path: Path = ()) -> Schema:
+    def prepared(self, *paths: Path, is_match_needed: bool = True) -> Schema:
         """A schema that stands alone and means the same as what stands at the path.
+
+        Args:
+            paths: of several, all hold for the same value; the root without any.
+            is_match_needed: refuse a schema that nothing can match.
 
         Raises:
             StructuredOutputError: it is malformed, uses what is not supported, or nothing can match it.
         """
         self._names, self._waiting = {}, []
-        schema = self._schema(target_of(self.root, path), path, False)
+        parts = [self._schema(target_of(self.root, path), path, len(paths) > 1) for path in paths or ((),)]
+        schema: Schema = {"allOf": parts} if len(parts) > 1 else parts[0]
         definitions: dict[str, Schema] = {}
         while self._waiting:
             name, target, is_composed = self._waiting.pop()
@@ -104,8 +118,11 @@ class SchemaDocument:
         if definitions and isinstance(schema, dict):
             schema["$defs"] = definitions
         make_alternatives_plain(schema, is_lenient=self._is_lenient)
-        if not has_instance(schema):
-            raise refuse(path, "no JSON text can match it; it is false, or requires itself without an end")
+        if is_match_needed and not has_instance(schema):
+            raise refuse(
+                paths[0] if paths else (),
+                "no JSON text can match it; it is false, or requires itself without an end",
+            )
         return schema
 
     def _schema(self, node: Any, path: Path, is_composed: bool) -> Schema:
@@ -125,6 +142,8 @@ class SchemaDocument:
                 enforced = self._enforced(keyword, value, path, is_composed or _is_joined(keyword, node))
                 if enforced is not None or (keyword == "const" and value is None):
                     schema[keyword] = enforced
+        if self._is_lenient:
+            leave_out_unsupported(schema)
         _order_items(schema)
         check_bounds(schema, path)
         for what in ("Properties", "Items"):

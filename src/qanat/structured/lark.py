@@ -20,6 +20,18 @@ def escaped(text: str) -> str:
     return "".join(char if char.isascii() and char.isalnum() else f"\\x{{{ord(char):X}}}" for char in text)
 
 
+def pieces_of(text: str, token_id: TokenId) -> list[str | int]:
+    """A text cut into plain texts, none of them empty, and the ids of tokens that it spells."""
+    pieces: list[str | int] = []
+    start = 0
+    for found in _MAYBE_TOKEN.finditer(text):
+        number = token_id(found[0])
+        if number is not None:
+            pieces += [text[start : found.start()], number]
+            start = found.end()
+    return [piece for piece in (*pieces, text[start:]) if piece != ""]
+
+
 class Grammar:
     """Collects the rules of one grammar under names of its own.
 
@@ -43,15 +55,9 @@ class Grammar:
 
     def literal(self, text: str) -> str:
         """An expression for exactly this text; what spells a token of the vocabulary is that token."""
-        parts = []
-        start = 0
-        for found in _MAYBE_TOKEN.finditer(text):
-            token_id = self._token_id(found[0])
-            if token_id is not None:
-                parts += [self._plain(text[start : found.start()]), f"<[{token_id}]>"]
-                start = found.end()
-        parts.append(self._plain(text[start:]))
-        return " ".join(part for part in parts if part) or '""'
+        pieces = pieces_of(text, self._token_id)
+        parts = [self._plain(piece) if isinstance(piece, str) else f"<[{piece}]>" for piece in pieces]
+        return " ".join(parts) or '""'
 
     def lazy(self, terminal: str) -> str:
         """Names a rule that ends as soon as its terminal can."""
@@ -87,11 +93,13 @@ class Grammar:
             start: expression of the whole output.
         """
         main = "\n".join(["%llguidance {}", f"start: {start}", *self._lines, ""])
+        if not self._subgrammars:
+            return main
         parts = [{"name": name, "lark_grammar": source} for source, name in self._subgrammars.items()]
         return json.dumps({"grammars": [{"name": "main", "lark_grammar": main}, *parts]})
 
     def _plain(self, text: str) -> str:
-        return self.terminal(f"/{escaped(text)}/") if text else ""
+        return self.terminal(f"/{escaped(text)}/")
 
     def _named(self, kind: str, expression: str) -> str:
         key = f"{kind}:{expression}"

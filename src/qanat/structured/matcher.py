@@ -29,6 +29,7 @@ class ThinkingGate:
 
     The first token may open them where the prompt has not; they end with their end tag, and one token of blank lines
     may follow. Inside, everything may come but an end of the output: whoever thinks still owes the answer its form.
+    A tool call ends them too, as models begin one without closing their thoughts.
 
     Args:
         form: matcher at the start of the form.
@@ -68,16 +69,17 @@ class ThinkingGate:
         if phase is Phase.THOUGHTS:
             if token_id == self._constraint.think_end_id:
                 self._enter(Phase.GAP)
+            elif token_id == self._constraint.call_start_id and self._is_in_form(token_id):
+                self._begin_form(token_id)
         elif phase is Phase.START and token_id == self._constraint.think_start_id:
             self._enter(Phase.THOUGHTS)
         elif phase is Phase.GAP and token_id in self._constraint.blank_ids and not self._is_in_form(token_id):
             self._enter(Phase.FORM)
             self._num_before_form = self._num_tokens + 1
+        elif phase is not Phase.FORM:
+            self._begin_form(token_id)
         else:
             self._form.consume(token_id)
-            if phase is not Phase.FORM:
-                self._enter(Phase.FORM)
-                self._num_before_form = self._num_tokens
         self._num_tokens += 1
 
     def rollback(self, num_tokens: int) -> None:
@@ -92,6 +94,11 @@ class ThinkingGate:
     def forced(self) -> list[int]:
         """See `Matcher`; before the form there is always a choice."""
         return self._form.forced() if self._phase is Phase.FORM else []
+
+    def _begin_form(self, token_id: int) -> None:
+        self._form.consume(token_id)
+        self._enter(Phase.FORM)
+        self._num_before_form = self._num_tokens
 
     def _enter(self, phase: Phase) -> None:
         self._changes.append((self._num_tokens, self._phase))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -17,6 +18,14 @@ _INTEGER = re.compile(r"-?(0|[1-9][0-9]*)")
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _BOOLEANS = {"true": "true", "false": "false"}
 _NULLS = {"null": "null", "none": "null"}
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
+
+
+# Numbers may be larger than Python's own.
+_SHAPE = json.JSONDecoder(parse_int=len, parse_float=len, parse_constant=_refuse)
 _UNIONS = ("anyOf", "oneOf", "allOf")
 
 
@@ -119,8 +128,8 @@ def json_of(text: str, types: frozenset[str]) -> str:
     wanted = tuple(kinds[name] for name in kinds if name in types)
     if wanted and bare[:1] in ("{", "["):
         try:
-            value = msgspec.json.decode(bare)
-        except (msgspec.DecodeError, RecursionError, ValueError):
+            value = _SHAPE.decode(bare)
+        except (RecursionError, ValueError):
             value = None
         if isinstance(value, wanted):
             return bare

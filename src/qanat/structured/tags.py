@@ -74,6 +74,7 @@ class TagGrammar:
             "tag": self._tag,
             "triggered_tags": self._triggered_tags,
             "tags_with_separator": self._tags_with_separator,
+            "structural_tag": self._inner_tag,
         }
 
     def expression(self, node: Any, ends: Ends = (), depth: int = 0) -> str:
@@ -102,6 +103,9 @@ class TagGrammar:
         raise StructuredOutputError(
             f"The structural tag's format type {kind!r} is not supported; types are {known}."
         )
+
+    def _inner_tag(self, node: Format, ends: Ends, depth: int) -> str:
+        return self.expression(decoded_tag(node.get("structural_tag", node)), ends, depth)
 
     def _const_string(self, node: Format, ends: Ends, depth: int) -> str:
         return self._ended(self._grammar.literal(_text(node, "value")), ends)

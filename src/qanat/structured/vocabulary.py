@@ -28,6 +28,15 @@ class Vocabulary(msgspec.Struct, frozen=True):
         """32-bit words of a mask with one bit per token."""
         return -(-len(self.tokens) // 32)
 
+    def packed(self) -> bytes:
+        """All of it as bytes."""
+        return msgspec.msgpack.encode(self)
+
+    @classmethod
+    def unpacked(cls, packed: bytes) -> Vocabulary:
+        """From the bytes of `packed`."""
+        return msgspec.msgpack.decode(packed, type=cls)
+
     def added_ids_by_text(self) -> dict[str, int]:
         """Ids of the added tokens by their spelling."""
         return {self.tokens[i].decode(errors="replace"): i for i in self.added_ids}

@@ -59,11 +59,14 @@ class ProfileFiles:
         ending = ".json.gz" if self._is_compressed else ".json"
         target = self._folder / f"{self._stem}.{kind}{ending}"
         part = self._folder / f"{self._stem}.{kind}.part"
-        with self._explained(part), self._new_file(part.name) as file:
-            with gzip.open(file, "wb", compresslevel=3) if self._is_compressed else file as out:
+        with self._explained(part):
+            with contextlib.ExitStack() as stack:
+                out = stack.enter_context(self._new_file(part.name))
+                if self._is_compressed:
+                    out = stack.enter_context(gzip.open(out, "wb", compresslevel=3))
                 for chunk in chunks:
                     out.write(chunk)
-            part.rename(target)
+            part.rename(target)  # not before the last bytes have left: a full disk may show only then
         return str(target)
 
     def write_by_name(self, kind: str, save: Callable[[str], None]) -> str:

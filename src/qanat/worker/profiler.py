@@ -66,13 +66,31 @@ class Profiler:
         logger.info("A profile (%s) begins.", ", ".join(self._settings.kinds))
 
     def run(self, batch: ScheduledBatch, compute: Callable[[ScheduledBatch], T]) -> T:
-        """Computes a step and records it; ends the profile if it has reached a bound."""
-        assert self._recording is not None
-        output = self._recording.run(batch, compute)
-        bound = self._recording.bound_reached
-        if bound:
-            self._end(bound)
-        return output
+        """Computes a step and records it; ends the profile if it has reached a bound.
+
+        A profiler that fails ends the profile, never the step.
+        """
+        recording = self._recording
+        assert recording is not None
+        try:
+            recording.begin_step(batch.step_id)
+        except Exception as error:
+            self._abandon(error)
+            return compute(batch)
+        try:
+            return compute(batch)
+        finally:
+            self._after_step(recording, batch)
+
+    def _after_step(self, recording: Recording, batch: ScheduledBatch) -> None:
+        try:
+            recording.end_step(batch)
+            bound = recording.bound_reached
+        except Exception as error:
+            self._abandon(error)
+        else:
+            if bound:
+                self._end(bound)
 
     def end_overdue(self) -> None:
         """Ends a profile that has run for long enough; to be called from time to time while `is_running`."""
@@ -102,19 +120,28 @@ class Profiler:
         assert recording is not None and files is not None
         self.is_running, self._recording, self._files = False, None, None
         duration_s = self._clock() - self._start_s
-        self._report = self._writing = report = Future()
         try:
             outcome = recording.end()
-        except Exception as error:  # whatever the profiler ran into, requests go on
-            logger.exception("The profile could not be ended.")
-            report.set_exception(ProfileWriteError(f"The profile could not be ended: {error}."))
+        except Exception as error:
+            self._abandon(error, recording)
             return
+        self._report = self._writing = report = Future()
         figures = ProfileReport(
             [], recording.num_steps, recording.num_op_calls, round(duration_s, 6), ended_by
         )
         threading.Thread(
             target=_write, args=(files, outcome, figures, report), name="profile-writer", daemon=True
         ).start()
+
+    def _abandon(self, error: Exception, recording: Recording | None = None) -> None:
+        """Whatever the profiler ran into, requests go on; whoever ends the profile is told."""
+        logger.error("The profile could not be recorded.", exc_info=error)
+        recording = recording or self._recording
+        assert recording is not None
+        recording.abandon()
+        self.is_running, self._recording, self._files = False, None, None
+        self._report = self._writing = report = Future()
+        report.set_exception(ProfileWriteError(f"The profile could not be recorded: {error}"))
 
 
 def _write(

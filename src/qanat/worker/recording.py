@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from torch.profiler import ProfilerActivity, profile, schedule
@@ -17,8 +18,6 @@ from qanat.config.profiler import ProfilerSettings
 from qanat.core.batch import ScheduledBatch
 from qanat.kernels.op_trace import OpCall, OpTrace
 from qanat.worker.heap import heap_bytes
-
-T = TypeVar("T")
 
 OP_LINE_BYTES = 320
 """What one call takes in a file, before compression, at most but for rare shapes."""
@@ -52,7 +51,7 @@ class StepSpan:
 
 
 class Recording:
-    """Records steps that are run through it. Everything happens in the thread that computes.
+    """Records the steps that it is told of. Everything happens in the thread that computes.
 
     Args:
         settings: what is recorded, and how much.
@@ -70,27 +69,31 @@ class Recording:
         self._spans: list[StepSpan] = []
         self._start_heap_bytes = 0
         self._is_begun = False
+        self._is_in_step = False
+        self._step_start_ns = 0
         self.num_steps = 0
 
-    def run(self, batch: ScheduledBatch, compute: Callable[[ScheduledBatch], T]) -> T:
-        """Computes a step and records it, unless steps are still to be skipped."""
-        if self._num_to_skip > 0:
+    def begin_step(self, step_id: int) -> None:
+        """To be called before a step is computed."""
+        self._is_in_step = self._num_to_skip == 0
+        if not self._is_in_step:
             self._num_to_skip -= 1
-            return compute(batch)
+            return
         self._begin()
-        self._trace.step_id = batch.step_id
-        is_kept = self._num_to_warm_up == 0
-        start_ns = time.perf_counter_ns()
-        try:
-            return compute(batch)
-        finally:
-            if is_kept:
-                self._keep(batch, start_ns)
-            else:
-                self._num_to_warm_up -= 1
-                self._trace.calls.clear()
-            if self._torch is not None:
-                self._torch.step()
+        self._trace.step_id = step_id
+        self._step_start_ns = time.perf_counter_ns()
+
+    def end_step(self, batch: ScheduledBatch) -> None:
+        """To be called when it has been computed, or has failed."""
+        if not self._is_in_step:
+            return
+        if self._num_to_warm_up > 0:
+            self._num_to_warm_up -= 1
+            self._trace.calls.clear()
+        else:
+            self._keep(batch)
+        if self._torch is not None:
+            self._torch.step()
 
     @property
     def num_op_calls(self) -> int:
@@ -112,6 +115,13 @@ class Recording:
         if self._torch is not None:
             num_bytes += max(0, heap_bytes() - self._start_heap_bytes)
         return num_bytes
+
+    def abandon(self) -> None:
+        """Stops recording after something went wrong with it; nothing is kept."""
+        self._trace.stop()
+        if self._torch is not None:
+            with contextlib.suppress(Exception):  # it may be what went wrong
+                self._torch.stop()
 
     def end(self) -> dict[str, Callable[[str], None] | Iterator[bytes]]:
         """Stops recording.
@@ -153,7 +163,8 @@ class Recording:
         if "ops" in settings.kinds:
             self._trace.start()
 
-    def _keep(self, batch: ScheduledBatch, start_ns: int) -> None:
+    def _keep(self, batch: ScheduledBatch) -> None:
+        start_ns = self._step_start_ns
         duration_ns = time.perf_counter_ns() - start_ns
         num_tokens = sum(row.num_scheduled_tokens for row in batch.rows)
         self._spans.append(StepSpan(batch.step_id, start_ns, duration_ns, len(batch.rows), num_tokens))

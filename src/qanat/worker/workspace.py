@@ -20,8 +20,8 @@ and, for 16-bit types, 160 MiB of code that torch's CPU library compiles for eac
 numbers of rows (see `qanat.kernels.row_padding`) of up to a dozen matrices, about 0.7 MiB each.
 T is rounded up to a multiple of 256, as the rows of a product are.
 
-Beside these stands what forms of outputs take from the first request with one on: 512 bytes of each token of the
-vocabulary (420 were measured for 248,077 tokens; the library's tokenizer), 16 MiB of compiled forms, and one mask.
+Beside these stands what forms of outputs take once the engine has been idle: 640 bytes for each token of the vocabulary
+(530 were measured for 248,077 tokens; the library's tokenizer), 16 MiB of compiled forms, and one mask.
 
 N = max(1, 32 MiB / (V f)) rows, but not more than there can be. The sampler and the log-probabilities work on at most
 2^20 logits (or one row) at a time and hold 96 bytes for each where all of them are equal, 20 in the usual case.
@@ -39,7 +39,7 @@ LIBRARY_CODE_BYTES = 160 * 2**20
 LOGITS_CHUNK_BYTES = 32 * 2**20
 ATTENTION_SCRATCH_BYTES = 64 * 2**20
 
-FORM_BYTES_PER_TOKEN = 512
+FORM_BYTES_PER_TOKEN = 640
 COMPILED_FORMS_BYTES = 16 * 2**20
 
 MAX_SAMPLER_ELEMENTS = 2**20

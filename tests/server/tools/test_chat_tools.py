@@ -151,20 +151,6 @@ def test_api_048_finish_reasons(server: AppServer, choice: str | None, is_enough
         assert '{"city": "Oslo"}'.startswith(calls[0][1]) and calls[0][1]
 
 
-@pytest.mark.parametrize(
-    "choice",
-    [
-        "required",
-        {"type": "function", "function": {"name": "a"}},
-        {"type": "function", "function": {"name": "x"}},
-    ],
-)
-def test_api_048_calls_that_cannot_be_enforced_are_refused(server: AppServer, choice: Any) -> None:
-    response = server.post(PATH, {"messages": GO, "tools": TOOLS, "tool_choice": choice})
-    assert response.status_code == 400
-    assert response.json()["error"]["param"] == "tool_choice"
-
-
 @pytest.mark.parametrize("max_tokens", range(1, 7))
 def test_api_067_a_call_cut_by_the_limit(
     server: AppServer, hermes_server: AppServer, max_tokens: int

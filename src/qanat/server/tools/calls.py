@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from qanat.core.events import PositionLogprobs
 from qanat.server.events import ToolCallDelta
 from qanat.server.tools.parser import CallParser, ParserFactory
 from qanat.server.tools.state import CallState
@@ -58,11 +58,6 @@ class CallReader:
         return self._parser is not None
 
     @property
-    def pending(self) -> Sequence[Unit]:
-        """Units of what may yet turn out to be text."""
-        return self._pending
-
-    @property
     def is_open(self) -> bool:
         """True within a call that is certain to be one."""
         return self._parser is not None and self._parser.state is CallState.OPEN
@@ -107,15 +102,28 @@ class CallReader:
         silent = [*self._pending, *([] if again else [unit])]
         self._pending = []
         if was_opening and self._num_calls == self._max_calls:
-            return CallNews(silent=silent, is_too_many=True)
+            return CallNews(silent=silent, again=again, is_too_many=True)
         deltas = self._deltas(parser, is_new=was_opening)
         if parser.state is not CallState.OPEN:
             self._parser = None
             self._num_done += parser.state is CallState.DONE
         return CallNews(deltas, silent, again, is_begun=was_opening)
 
+    def finish(self, position: PositionLogprobs | None, num_tokens: int, *, is_turn_over: bool) -> CallNews:
+        """The output ended, after so many tokens, within a call that is certain to be one; see `CallParser`.
+
+        Text that follows the call became certain with the last token, whose position this is.
+        """
+        assert self._parser is not None
+        parser = self._parser
+        parser.finish(is_turn_over=is_turn_over)
+        self._parser = None
+        self._num_done += parser.state is CallState.DONE
+        rest = Unit(-1, parser.rest, parser.rest.encode(), position, num_tokens, is_counted=False)
+        return CallNews(self._deltas(parser, is_new=False), again=[rest] if parser.rest else [])
+
     def give_up(self, unit: Unit | None = None) -> list[Unit]:
-        """What may have become a call did not: its units, the opening tag now text. An open call stays unfinished."""
+        """What may have become a call did not: its units, the opening tag now text."""
         units = [*self._pending, *([unit] if unit is not None else [])]
         self._parser, self._pending, self._is_inside_tags = None, [], False
         return [*units[0].as_text(), *units[1:]] if units else []

@@ -66,6 +66,9 @@ class HermesCall:
             else:
                 self._fail()
 
+    def finish(self, *, is_turn_over: bool) -> None:
+        """See `CallParser`. Arguments go out as they come, so none are held back."""
+
     def take_arguments(self) -> str:
         """See `CallParser`."""
         pieces, self._arguments = self._arguments, []

@@ -47,6 +47,14 @@ class CallParser(Protocol):
         """A tag came: the call is DONE, or BROKEN if it was not at an end, or MALFORMED if it never began."""
         ...
 
+    def finish(self, *, is_turn_over: bool) -> None:
+        """The output ended within the call: what was held back becomes arguments, and `rest` after a call's end.
+
+        Args:
+            is_turn_over: the model ended its turn, so that an end which it left out may be guessed.
+        """
+        ...
+
     def take_arguments(self) -> str:
         """JSON text of the arguments that became certain since the last time."""
         ...

@@ -46,12 +46,6 @@ class Unit:
         return list(self.parts) or [replace(self, tag=None)]
 
     @property
-    def num_before(self) -> int:
-        """Tokens generated before the one that it begins with; that one too if a part of it went before."""
-        first = self.as_text()[0]
-        return first.number - first.is_counted
-
-    @property
     def positions(self) -> list[PositionLogprobs]:
         """Log-probabilities of all tokens that it stands for."""
         return [unit.position for unit in self.as_text() if unit.position is not None]
@@ -69,11 +63,6 @@ class TagReader:
         self._by_id = {token_id: tag for tag, token_id in ids.items() if token_id is not None}
         self._is_by_id = len(self._by_id) == len(Tag)
         self._held: list[Unit] = []
-
-    @property
-    def held(self) -> Sequence[Unit]:
-        """Units that may yet be a part of a tag."""
-        return self._held
 
     def push(self, unit: Unit) -> list[Unit]:
         """Takes a token; returns what is certain, in order."""

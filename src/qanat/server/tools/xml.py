@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from qanat.server.tools.state import CallState
+from qanat.server.tools.values import is_surely_text, json_beginning
 from qanat.structured.parameters import STRING, json_of, parameter_types
 
 _FUNCTION = re.compile(r"<function=([^<>\n]+)>")
@@ -18,7 +19,13 @@ _FUNCTION_PREFIX = "<function="
 _PARAMETER_PREFIX = "<parameter="
 _FUNCTION_END = "</function>"
 _VALUE_END = "</parameter>"
-_NULL = "null"
+_CALL_END = "</tool_call>"
+
+
+MAX_HELD_CHARS = 2000
+"""A value that goes on for so long after the end of a function did not end there."""
+NUM_TELLING_CHARS = 64
+"""Beginning of a value that tells whether it is text."""
 
 
 class _Part(Enum):
@@ -32,7 +39,8 @@ class XmlCall:
 
     The call is certain once its function line is followed by a parameter or by the end of the function. A value ends
     at the first closing tag of its parameter; one newline at either end of it belongs to the format. Text values go
-    out as they come, others when they are complete.
+    out as they come, others when they are complete. If the model ends its turn without that tag, the value ends where
+    the function does.
 
     Args:
         schemas: parameter schema of each tool, None where it has none.
@@ -49,7 +57,7 @@ class XmlCall:
         self._num_parameters = 0
         self._types: frozenset[str] = STRING
         self._value: list[str] = []
-        self._num_value_chars = 0
+        self._beginning = ""
         self._is_value_begun = False
         self._is_streaming = False
 
@@ -71,6 +79,27 @@ class XmlCall:
             self._end()
         else:
             self._fail()
+
+    def finish(self, *, is_turn_over: bool) -> None:
+        """See `CallParser`. A value without its end goes up to the end of the function, else to that of the output.
+
+        At a cut, nothing goes out that may be an end: arguments stay a beginning of what they would have been.
+        """
+        if self.state is not CallState.OPEN or self._part is not _Part.VALUE:
+            return
+        held, self._text = self._text, ""
+        end = held.find(_FUNCTION_END)
+        if is_turn_over and end >= 0:
+            self._take_value(held[:end].removesuffix("\n"))
+            self._end_value()
+            self._end()
+            self.rest = held[end + len(_FUNCTION_END) :].lstrip().removeprefix(_CALL_END)
+            return
+        has_more = end >= 0 and not _CALL_END.startswith(held[end + len(_FUNCTION_END) :].strip())
+        if is_turn_over or has_more:
+            self._take_value(held)
+        if not self._is_streaming:
+            self._arguments.append(json_beginning("".join(self._value), self._types))
 
     def take_arguments(self) -> str:
         """See `CallParser`."""
@@ -118,7 +147,7 @@ class XmlCall:
         self._types = parameter_types(self._schemas.get(self.name), key)
         self._part = _Part.VALUE
         self._value = []
-        self._num_value_chars = 0
+        self._beginning = ""
         self._is_value_begun = self._is_streaming = False
 
     def _read_value(self) -> bool:
@@ -145,18 +174,11 @@ class XmlCall:
             self._arguments.append(_quoted(text)[1:-1])
             return
         self._value.append(text)
-        self._num_value_chars += len(text)
-        if self._is_text_certain():
+        if len(self._beginning) < NUM_TELLING_CHARS:
+            self._beginning += text
+        if is_surely_text(self._beginning[:NUM_TELLING_CHARS], self._types):
             self._is_streaming = True
             self._arguments.append(_quoted("".join(self._value))[:-1])
-
-    def _is_text_certain(self) -> bool:
-        """Whether the value is text whatever follows; a nullable one is not while it may become null."""
-        if self._types == STRING:
-            return True
-        if self._types != STRING | {"null"}:
-            return False
-        return self._num_value_chars > len(_NULL) or not _NULL.startswith("".join(self._value))
 
     def _end_value(self) -> None:
         self._arguments.append('"' if self._is_streaming else json_of("".join(self._value), self._types))
@@ -175,8 +197,13 @@ def _may_become(text: str, prefix: str) -> bool:
 
 
 def _num_held(text: str) -> int:
-    """Length of the longest end of the text that may begin the end of a value."""
-    for length in range(min(len(_VALUE_END), len(text)), 0, -1):
-        if ("\n" + _VALUE_END).startswith(text[-length:]) or _VALUE_END.startswith(text[-length:]):
+    """Length of the end of the text that may be, or begin, the end of a value or of the whole call."""
+    at = text.find(_FUNCTION_END, max(0, len(text) - MAX_HELD_CHARS))
+    if at >= 0:
+        return len(text) - at + text[:at].endswith("\n")
+    longest = max(len(_VALUE_END), len(_FUNCTION_END))
+    for length in range(min(longest, len(text)), 0, -1):
+        tail = text[-length:].removeprefix("\n")
+        if _VALUE_END.startswith(tail) or _FUNCTION_END.startswith(tail):
             return length
     return 0

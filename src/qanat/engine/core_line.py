@@ -1,0 +1,230 @@
+"""The line to the core over its lives: hears what it says, notices when it is stuck or dead, replaces a dead one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from qanat.config.resolved import ResolvedConfig
+from qanat.core.errors import EngineDeadError, EngineRestartingError, QanatError
+from qanat.core.profile import ProfileReport
+from qanat.engine.messages import (
+    AddRequest,
+    ProfileReply,
+    Ready,
+    StartProfile,
+    StepDone,
+    StopProfile,
+    ToCore,
+)
+from qanat.engine.process_client import ProcessClient
+from qanat.engine.profile_calls import ProfileCalls
+from qanat.engine.restarts import WINDOW_S, RestartBudget
+from qanat.engine.stall_watch import StallWatch
+
+logger = logging.getLogger(__name__)
+
+MAX_RECEIVING_S = 0.005
+"""CPU time for which steps that have piled up are taken in a row before the streams get their turn."""
+
+
+class EngineHealth(msgspec.Struct, frozen=True):
+    """Whether work makes progress.
+
+    Attributes:
+        is_alive: the core's process lives, or a new one is on its way.
+        num_pending: requests that wait or run.
+        last_step_age_s: seconds since the last step ended, or since work arrived if that was later.
+        is_healthy: alive, and no work has waited longer than the step limit without a step.
+        is_restarting: the core died, and a new one is on its way.
+        reason: why it is not alive, or restarting.
+    """
+
+    is_alive: bool
+    num_pending: int
+    last_step_age_s: float
+    is_healthy: bool
+    is_restarting: bool = False
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Listener:
+    """Who is told of the core's news.
+
+    Attributes:
+        on_step: a step has ended.
+        on_death: nothing more comes of what was asked for; every caller is to get this error.
+        on_replaced: a new core serves, with these figures.
+    """
+
+    on_step: Callable[[StepDone], Awaitable[None]]
+    on_death: Callable[[QanatError], None]
+    on_replaced: Callable[[Ready], None]
+
+
+class CoreLine:
+    """Talks to whichever core lives now.
+
+    Args:
+        client: to a core that serves.
+        config: what a new core is started with.
+        restarts: how often one that died is replaced.
+        listener: told of news, in the order in which they come.
+
+    Attributes:
+        death: why nothing can be asked of the core now; None while it serves.
+        stalls: how long it has owed an answer.
+    """
+
+    def __init__(
+        self, client: ProcessClient, config: ResolvedConfig, restarts: RestartBudget, listener: Listener
+    ) -> None:
+        self._client = client
+        self._config = config
+        self._restarts = restarts
+        self._listener = listener
+        self._profile_calls = ProfileCalls()
+        self.death: QanatError | None = None
+        self.stalls = StallWatch(config.step_timeout_s)
+        self._tasks = [
+            asyncio.create_task(self._receive()),
+            asyncio.create_task(self.stalls.watch(lambda: self._client.ask_for_stacks())),
+        ]
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the core."""
+        return self._client.pid
+
+    @property
+    def num_restarts(self) -> int:
+        """Cores that were started, or tried to be, after one had died."""
+        return self._restarts.num_restarts
+
+    def health(self, num_pending: int) -> EngineHealth:
+        """Whether work makes progress, for so many requests that wait or run."""
+        is_restarting = isinstance(self.death, EngineRestartingError)
+        return EngineHealth(
+            is_alive=self.death is None or is_restarting,
+            num_pending=num_pending,
+            last_step_age_s=self.stalls.age_s,
+            is_healthy=self.death is None and not self.stalls.is_stalled,
+            is_restarting=is_restarting,
+            reason=self.death.message if self.death else "",
+        )
+
+    async def send(self, message: ToCore) -> None:
+        """Queues a message for the core.
+
+        Raises:
+            EngineDeadError: the core has hung up.
+        """
+        if isinstance(message, AddRequest):
+            self.stalls.expect(message.request.request_id)
+        await self._client.send(message)
+
+    async def start_profile(self) -> None:
+        """Has the core record its steps; see `AsyncEngine.start_profile`."""
+        number, reply = self._profile_calls.new()
+        await self._client.send(StartProfile(number))
+        await reply
+
+    async def stop_profile(self) -> ProfileReport:
+        """Has the core end its profile; see `AsyncEngine.stop_profile`."""
+        number, reply = self._profile_calls.new()
+        await self._client.send(StopProfile(number))
+        report = await reply
+        assert report is not None
+        return report
+
+    def fail(self, error: QanatError) -> None:
+        """From now on nothing can be asked of the core, and all who wait get this error."""
+        self.death = self.death or error
+        self.stalls.forget()
+        self._profile_calls.fail_all(self.death)
+        self._listener.on_death(self.death)
+
+    async def close(self) -> None:
+        """Ends the core's process. Safe to call twice."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._client.stop()
+
+    async def _receive(self) -> None:
+        """Passes news on; goes on with a new core when one dies, as far as that is wished."""
+        is_served = True
+        while is_served:
+            try:
+                await self._take_news()
+            except EngineDeadError as error:
+                logger.error("%s%s", error.message, self._client.last_words())
+                is_served = await self._replace_core(error)
+            except Exception as error:  # whatever it is, nobody may wait for ever
+                logger.exception("The front end cannot go on.")
+                self.fail(EngineDeadError(f"The front end of the engine failed: {error}"))
+                is_served = False
+
+    async def _take_news(self) -> None:
+        turn_s = time.thread_time()
+        while True:
+            message = await self._client.receive()
+            if isinstance(message, ProfileReply):
+                self._profile_calls.take(message)
+                continue
+            assert isinstance(message, StepDone)
+            self.stalls.hear(
+                output.request_id for output in message.outputs if output.finish_reason is not None
+            )
+            await self._listener.on_step(message)
+            if time.thread_time() - turn_s > MAX_RECEIVING_S:
+                await asyncio.sleep(0)
+                turn_s = time.thread_time()
+
+    async def _replace_core(self, death: EngineDeadError) -> bool:
+        """Ends all calls with this error; True once a new core serves, False if there is to be none."""
+        self.fail(death)
+        while (delay_s := self._restarts.next_delay_s()) is not None:
+            self.death = EngineRestartingError(
+                f"{death.message} A new one is being started; try again soon.",
+                retry_after_s=math.ceil(delay_s) + 1,
+            )
+            logger.warning(
+                "The engine is restarted in %.0f s (restart %d; at most %d within %.0f s).",
+                delay_s,
+                self._restarts.num_restarts,
+                self._restarts.max_restarts,
+                WINDOW_S,
+            )
+            await asyncio.sleep(delay_s)
+            if await self._start_anew():
+                return True
+        if self._restarts.max_restarts:
+            logger.error("The engine died too often (--max-engine-restarts); it is not started again.")
+        self.death = death
+        return False
+
+    async def _start_anew(self) -> bool:
+        client = ProcessClient()
+        try:
+            ready = await client.start(self._config)
+        except QanatError as error:
+            logger.error("The engine could not be restarted: %s%s", error.message, client.last_words())
+            await client.stop()
+            return False
+        except BaseException:
+            await client.stop()
+            raise
+        old, self._client = self._client, client
+        await old.stop()
+        self.death = None
+        self._listener.on_replaced(ready)
+        logger.warning("The engine serves again, as process %s.", client.pid)
+        return True

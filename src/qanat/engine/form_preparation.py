@@ -1,0 +1,164 @@
+"""Requests whose form is still being compiled wait here, beside the loop, until it is."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from qanat.core.constraint import Constraint
+from qanat.core.errors import DeadlineError, QanatError, QueueFullError
+from qanat.core.request import Request
+from qanat.structured.factory import Form, FormFactory
+
+logger = logging.getLogger(__name__)
+
+NUM_THREADS = 2
+NICENESS = 10
+"""Of the threads that compile: the loop's kernels go first."""
+
+
+@dataclass
+class _Waiting:
+    request: Request
+    form: Future[Form]
+
+
+class FormPreparation:
+    """Has forms compiled in threads and holds them as long as their requests live. One thread calls everything.
+
+    Args:
+        factory: compiles, and hands matchers to the sampler.
+        backend: what `warm_up` makes ready.
+        max_waiting: requests that may wait here.
+        clock: monotonic seconds, that of the requests' deadlines.
+    """
+
+    def __init__(
+        self,
+        factory: FormFactory,
+        backend: str,
+        max_waiting: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._factory = factory
+        self._backend = backend
+        self._max_waiting = max_waiting
+        self._clock = clock
+        self._threads = ThreadPoolExecutor(NUM_THREADS, "forms", initializer=_give_way)
+        self._waiting: dict[str, _Waiting] = {}
+        self._running: dict[tuple[str, str], Future[Form]] = {}
+        self._held: dict[str, Form] = {}
+        self._is_warm = False
+
+    @property
+    def is_waiting(self) -> bool:
+        """True while any request waits here."""
+        return bool(self._waiting)
+
+    @property
+    def has_news(self) -> bool:
+        """True if `take` would return anything."""
+        if not self._waiting:
+            return False
+        now_s = self._clock()
+        return any(one.form.done() or _is_late(one.request, now_s) for one in self._waiting.values())
+
+    def hold(self, request: Request) -> bool:
+        """Takes care of a request's form until `release`. False if it has to wait here for it.
+
+        Raises:
+            QueueFullError: too many wait.
+        """
+        if request.constraint is None:
+            return True
+        form = self._factory.known(request.constraint)
+        if form is not None:
+            self._held[request.request_id] = form
+            return True
+        if len(self._waiting) >= self._max_waiting:
+            raise QueueFullError(
+                f"{len(self._waiting)} requests wait for their forms to be compiled. Try again later."
+            )
+        self._waiting[request.request_id] = _Waiting(request, self._compile(request.constraint))
+        return False
+
+    def take(self) -> list[tuple[Request, QanatError | None]]:
+        """Requests that need not wait any longer, in the order in which they came, with what became of their form."""
+        now_s = self._clock()
+        taken: list[tuple[Request, QanatError | None]] = []
+        for request_id, one in list(self._waiting.items()):
+            is_late = _is_late(one.request, now_s)
+            if not one.form.done() and not is_late:
+                continue
+            del self._waiting[request_id]
+            error: QanatError | None = None
+            if is_late:
+                error = DeadlineError("The request's deadline passed before its form was compiled.")
+            else:
+                error = _error_of(one.form)
+            if error is None:
+                self._held[request_id] = one.form.result()
+            taken.append((one.request, error))
+        self._running = {key: form for key, form in self._running.items() if not form.done()}
+        return taken
+
+    def cancel(self, request_id: str) -> bool:
+        """Forgets a request that waits; False if there is none."""
+        return self._waiting.pop(request_id, None) is not None
+
+    def release(self, request_id: str) -> None:
+        """The request has ended; its form is kept for others for a while only."""
+        self._held.pop(request_id, None)
+
+    def wait(self, timeout_s: float) -> None:
+        """Returns once something has been compiled, or after the time."""
+        forms = [one.form for one in self._waiting.values()]
+        concurrent.futures.wait(forms, timeout_s, concurrent.futures.FIRST_COMPLETED)
+
+    def warm_up(self) -> None:
+        """Makes the grammar library ready, once; to be called when there is nothing else to do."""
+        if not self._is_warm and self._factory.has_vocabulary:
+            self._is_warm = True
+            self._threads.submit(self._warm_up)
+
+    def shutdown(self) -> None:
+        """Compiles nothing more."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _compile(self, constraint: Constraint) -> Future[Form]:
+        """Those who want the same form wait for the same compilation."""
+        key = (constraint.backend, constraint.grammar)
+        running = self._running.get(key)
+        if running is None or running.done():
+            running = self._running[key] = self._threads.submit(self._factory.form, constraint)
+        return running
+
+    def _warm_up(self) -> None:
+        try:
+            self._factory.warm_up(self._backend)
+        except Exception:
+            logger.exception("The grammar library could not be made ready.")
+
+
+def _is_late(request: Request, now_s: float) -> bool:
+    return request.deadline_s is not None and request.deadline_s <= now_s
+
+
+def _error_of(form: Future[Form]) -> QanatError | None:
+    error = form.exception()
+    if error is None or isinstance(error, QanatError):
+        return error
+    logger.error("A form could not be compiled.", exc_info=error)
+    return QanatError("The form could not be compiled; the server's log has the details.")
+
+
+def _give_way() -> None:
+    with contextlib.suppress(OSError):  # where threads have no priority of their own
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)

@@ -1,0 +1,65 @@
+"""Context-free grammars as requests bring them: Lark, or the notation with `::=` that llama.cpp calls GBNF."""
+
+from __future__ import annotations
+
+import re
+
+from llguidance.gbnf_to_lark import gbnf_to_lark
+
+from qanat.core.errors import StructuredOutputError
+
+_GBNF_RULE = re.compile(r"^[ \t]*[\w-]+\s*::=", re.MULTILINE)
+_PIECE = re.compile(r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|#[^\n]*|[^"\[#]+|.', re.DOTALL)
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
+_CONTINUED = re.compile(r"\s*\n\s*\|")
+_ATTRIBUTES = re.compile(r"^[ \t]*[?!]?[\w.-]+[ \t]*\[([^\]\n]*)\][ \t]*:", re.MULTILINE)
+_REFUSED_ATTRIBUTE = re.compile(r"\b(max_tokens|stop|stop_capture|temperature)\b")
+_LAST_CODE_POINT = 0x10FFFF
+
+
+def lark_of(source: str) -> str:
+    """A grammar in Lark.
+
+    Args:
+        source: in Lark with a rule `start`, or in GBNF with a rule `root`.
+
+    Raises:
+        StructuredOutputError: it is wrong GBNF, or a rule asks for what is no property of the text.
+    """
+    if source.lstrip().startswith("{"):
+        raise StructuredOutputError("The grammar must be Lark or GBNF.", param="grammar")
+    if _GBNF_RULE.search(source) is None:
+        for attributes in _ATTRIBUTES.finditer(source):
+            refused = _REFUSED_ATTRIBUTE.search(attributes[1])
+            if refused:
+                raise StructuredOutputError(f"Rules cannot have {refused[1]}; leave it out.", param="grammar")
+        return source
+    try:
+        return str(gbnf_to_lark(_tidied(source)))
+    except Exception as error:  # the converter raises bare exceptions, and RecursionError
+        raise StructuredOutputError(
+            f"The grammar is not understood as GBNF: {error}", param="grammar"
+        ) from None
+
+
+def _tidied(source: str) -> str:
+    """The same in the part of the notation that the library's converter reads."""
+    pieces = []
+    for found in _PIECE.finditer(source):
+        piece = found[0]
+        if piece[0] in '"[':
+            pieces.append(_ESCAPE.sub(_unescaped, piece))
+        elif piece[0] != "#":
+            pieces.append(_CONTINUED.sub(" |", piece))
+    return "".join(pieces)
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    digits = escape[1] or escape[2]
+    if digits is None:
+        return escape[0]
+    code_point = int(digits, 16)
+    if code_point > _LAST_CODE_POINT or 0xD800 <= code_point < 0xE000:
+        raise StructuredOutputError(f"The grammar's {escape[0]} is no character.", param="grammar")
+    character = chr(code_point)
+    return character if character.isalnum() or code_point > 0xFF else f"\\x{code_point:02x}"
