@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from qanat.config.engine_config import GROUPS
 from qanat.config.env import known_variables
+from qanat.config.generated_page import write_or_check
 from qanat.config.honour import STAND_INS
 from qanat.config.known_flags import KnownFlag, known_flags
 from qanat.config.options import Option, options_of
@@ -57,20 +57,7 @@ def render() -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Writes the page, or with --check compares it; returns the exit code."""
-    is_checking = "--check" in arguments
-    paths = [Path(argument) for argument in arguments if argument != "--check"]
-    if len(paths) != 1:
-        sys.stderr.write(__doc__ or "")
-        return 2
-    (path,) = paths
-    if not is_checking:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(render(), encoding="utf-8")
-        return 0
-    if path.is_file() and path.read_text(encoding="utf-8") == render():
-        return 0
-    sys.stderr.write(f"{path} is not current; run: {COMMAND}\n")
-    return 1
+    return write_or_check(arguments, render, COMMAND, __doc__)
 
 
 def _own_flags() -> Iterator[str]:
