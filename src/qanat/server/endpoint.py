@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
@@ -150,12 +150,14 @@ class GenerationEndpoint(Generic[Chunk]):
             error.param = plan.field_names.get(error.param or "", error.param)
             raise
 
+    def _steps(self, plan: Plan[Chunk], watch: Stopwatch) -> AsyncGenerator[ReplyStep, None]:
+        service = self._service
+        return reply_events(service.engine, plan.generations, plan.make_assembler, watch, service.turnstile)
+
     async def _whole(self, plan: Plan[Chunk], output: _Output, watch: Stopwatch) -> None:
         usage = UsageTally(plan.generations)
         chunks: list[Chunk] = []
-        async with contextlib.aclosing(
-            reply_events(self._service.engine, plan.generations, plan.make_assembler, watch)
-        ) as steps:
+        async with contextlib.aclosing(self._steps(plan, watch)) as steps:
             async for step in steps:
                 usage.add(step)
                 chunks += plan.reply.add(step)
@@ -164,9 +166,7 @@ class GenerationEndpoint(Generic[Chunk]):
 
     async def _stream(self, plan: Plan[Chunk], output: _Output, watch: Stopwatch) -> None:
         usage = UsageTally(plan.generations)
-        async with contextlib.aclosing(
-            reply_events(self._service.engine, plan.generations, plan.make_assembler, watch)
-        ) as steps:
+        async with contextlib.aclosing(self._steps(plan, watch)) as steps:
             async for step in steps:
                 usage.add(step)
                 chunks = plan.reply.add(step)

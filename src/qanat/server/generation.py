@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -21,7 +21,9 @@ from qanat.engine.continuation import PriorOutput
 from qanat.server.assembler import Assembler
 from qanat.server.errors import error_of
 from qanat.server.events import Finish, ReplyEvent, ReplyStep
+from qanat.server.merging import merged
 from qanat.server.timing import Stopwatch
+from qanat.server.turnstile import Turnstile
 
 MAX_INLINE_TOKENS = 500
 """Outputs up to this length are read again in place: a few milliseconds."""
@@ -70,12 +72,21 @@ async def reply_events(
     generations: Sequence[Generation],
     make_assembler: AssemblerFactory,
     watch: Stopwatch,
+    turnstile: Turnstile,
 ) -> AsyncGenerator[ReplyStep, None]:
     """News of all choices of all generations; each choice ends with one `Finish`.
 
     Closing the generator aborts what still runs.
 
+    Args:
+        engine: generates.
+        generations: at least one.
+        make_assembler: makes one per choice.
+        watch: is shown every event.
+        turnstile: where the prompts of a request with several begin; a single one has passed it with its request.
+
     Raises:
+        SlowClientError: the reader is far behind.
         QanatError: the engine refused or lost one of them; the others are aborted.
     """
     if len(generations) == 1:
@@ -83,9 +94,10 @@ async def reply_events(
             async for step in steps:
                 yield step
         return
-    async with contextlib.aclosing(
-        _merged([_steps_of(engine, generation, make_assembler, watch) for generation in generations])
-    ) as steps:
+    sources = (_steps_of(engine, generation, make_assembler, watch) for generation in generations)
+    num_choices = sum(len(generation.indices) for generation in generations)
+    num_at_once = min(num_choices, engine.config.scheduler.max_num_seqs)
+    async with contextlib.aclosing(merged(sources, turnstile, num_at_once)) as steps:
         async for step in steps:
             yield step
 
@@ -173,33 +185,3 @@ def _error_of(event: GenerationEvent) -> QanatError:
     error = error_of(event.error_code, event.error_message)
     error.param = event.error_param or None
     return error
-
-
-async def _merged(sources: Sequence[AsyncIterator[ReplyStep]]) -> AsyncGenerator[ReplyStep, None]:
-    """News of all sources as they come; the first error ends all."""
-    news: asyncio.Queue[ReplyStep | Exception | None] = asyncio.Queue()
-
-    async def pump(source: AsyncIterator[ReplyStep]) -> None:
-        try:
-            async for step in source:
-                news.put_nowait(step)
-        except Exception as error:  # handed over, to be raised where the events are read
-            news.put_nowait(error)
-        else:
-            news.put_nowait(None)
-
-    pumps = [asyncio.create_task(pump(source)) for source in sources]
-    num_open = len(pumps)
-    try:
-        while num_open:
-            item = await news.get()
-            if isinstance(item, Exception):
-                raise item
-            if item is None:
-                num_open -= 1
-            else:
-                yield item
-    finally:  # cancelling a pump closes its source, which aborts
-        for task in pumps:
-            task.cancel()
-        await asyncio.gather(*pumps, return_exceptions=True)
