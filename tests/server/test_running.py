@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,3 +29,27 @@ def test_an_id_finds_what_runs_under_it_and_nothing_else(requests: list[tuple[se
             for name in "abc":
                 assert set(running.find(name)) == open_ids.get(name, set())
     assert len(running) == 0
+
+
+class _CountedId(str):
+    """An id that counts how often any of its kind is compared."""
+
+    num_comparisons = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        _CountedId.num_comparisons += 1
+        return str.__eq__(self, other)
+
+
+def _counted(num: int, prefix: str) -> Iterator[_CountedId]:
+    return (_CountedId(f"{prefix}{i}") for i in range(num))
+
+
+def test_leaving_costs_in_proportion_to_the_prompts_of_the_request() -> None:
+    running = RunningRequests()
+    with running.listed(["a"], _counted(500, "other")):
+        with running.listed(["a", "b"], _counted(1000, "own")):
+            _CountedId.num_comparisons = 0
+        assert _CountedId.num_comparisons < 10_000  # each with each would be a million
+        assert len(running.find("a")) == 500 and not running.find("b")

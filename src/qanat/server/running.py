@@ -10,7 +10,7 @@ class RunningRequests:
     """Maps the ids that clients and logs know to those of the engine. Several requests may share an id."""
 
     def __init__(self) -> None:
-        self._engine_ids: dict[str, list[str]] = {}
+        self._engine_ids: dict[str, dict[str, None]] = {}  # in order, and quick to leave
 
     @contextlib.contextmanager
     def listed(self, names: Iterable[str], engine_ids: Iterable[str]) -> Iterator[None]:
@@ -18,20 +18,20 @@ class RunningRequests:
 
         Args:
             names: ids under which it can be found.
-            engine_ids: its generations.
+            engine_ids: its generations; no other request has any of them.
         """
-        ids = list(engine_ids)
+        ids = dict.fromkeys(engine_ids)
         known = set(names)
         for name in known:
-            self._engine_ids.setdefault(name, []).extend(ids)
+            self._engine_ids.setdefault(name, {}).update(ids)
         try:
             yield
         finally:
             for name in known:
-                left = [engine_id for engine_id in self._engine_ids[name] if engine_id not in ids]
-                if left:
-                    self._engine_ids[name] = left
-                else:
+                listed = self._engine_ids[name]
+                for engine_id in ids:
+                    listed.pop(engine_id, None)
+                if not listed:
                     del self._engine_ids[name]
 
     def find(self, name: str) -> list[str]:

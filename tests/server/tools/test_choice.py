@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from qanat.server.tools.choice import ToolUse, tool_use
+from qanat.core.errors import InvalidRequestError
+from qanat.server.tools.choice import MAX_TOOLS, ToolUse, tool_use
 from tests.server.test_errors import CHAT, HI, refuse
 from tests.server.tools.replies import tool
 from tests.support.app_server import AppServer, serving
@@ -87,3 +88,42 @@ def test_a_call_cannot_be_demanded_where_calls_stay_text() -> None:
                 param="tool_choice",
             )
             assert "--tool-call-parser" in error["message"]
+
+
+class _Counted(dict[str, Any]):
+    """A function whose looks at its name are counted."""
+
+    num_looks = 0
+
+    def __getitem__(self, key: str) -> Any:
+        _Counted.num_looks += 1
+        return super().__getitem__(key)
+
+
+def test_a_choice_among_many_tools_costs_in_proportion_to_their_number() -> None:
+    names = [f"f{i}" for i in range(600)]
+    tools = [{"type": "function", "function": _Counted(name=name)} for name in names]
+    _Counted.num_looks = 0
+    use = tool_use(tools, allowed("required", *names[::2]))
+    assert [tool["function"]["name"] for tool in use.offered or ()] == names[::2]
+    assert _Counted.num_looks < 10 * len(names)  # each with each would be 180,000
+
+
+def test_a_function_that_is_not_there_is_told_without_a_list_of_all_that_are() -> None:
+    tools = [tool(f"function_{i}") for i in range(500)]
+    with pytest.raises(InvalidRequestError, match="function_0, .* and 490 more") as caught:
+        tool_use(tools, {"type": "function", "function": {"name": "x" * 100_000}})
+    assert len(caught.value.message) < 1000
+
+
+def test_more_tools_than_anybody_needs_are_refused(server: AppServer) -> None:
+    tools = [tool(f"f{i}") for i in range(MAX_TOOLS + 1)]
+    for choice in (None, "none", "required"):
+        body = {"messages": HI, "max_tokens": 1, "tools": tools, "tool_choice": choice}
+        error = refuse(server.post(CHAT, body), param="tools")
+        assert str(MAX_TOOLS) in error["message"].replace(",", "")
+    names = [f"f{i}" for i in range(5)]
+    many = allowed("auto", *(names * MAX_TOOLS))
+    body = {"messages": HI, "tools": tools[:5], "tool_choice": many}
+    refuse(server.post(CHAT, body), param="tool_choice.allowed_tools.tools")
+    tool_use(tools[:MAX_TOOLS], "required")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,12 @@ from qanat.core.errors import InvalidRequestError
 
 Tool = dict[str, Any]
 
+MAX_TOOLS = 1024
+"""Most functions in one request, and most entries in a choice among them."""
+MAX_NAMED = 10
+"""How many names an error lists."""
+MAX_NAME_CHARS = 64
+"""How much of a name an error repeats."""
 _CHOICE = "tool_choice"
 _MODES = ("auto", "required")
 
@@ -60,7 +67,7 @@ def tool_use(tools: Sequence[Mapping[str, Any]] | None, choice: str | Mapping[st
         return ToolUse(offered, is_required=choice == "required")
     kind = choice.get("type")
     if kind == "function":
-        name = _name_in(choice, offered, _CHOICE)
+        name = _name_in(choice, _names(offered), _CHOICE)
         return ToolUse(offered, is_required=True, only=name)
     if kind == "allowed_tools":
         return _allowed(choice.get("allowed_tools", choice), offered)
@@ -73,8 +80,9 @@ def checked_tools(tools: Sequence[Mapping[str, Any]] | None) -> list[Tool] | Non
     """The definitions to render; None without any.
 
     Raises:
-        InvalidRequestError: a tool has the wrong shape.
+        InvalidRequestError: a tool has the wrong shape, or there are too many.
     """
+    _check_number(tools or (), "tools")
     for i, tool in enumerate(tools or ()):
         _check_tool(tool, f"tools[{i}]")
     return [dict(tool) for tool in tools] if tools else None
@@ -90,21 +98,43 @@ def _allowed(allowed: object, offered: list[Tool]) -> ToolUse:
         raise InvalidRequestError(
             f"{path}.mode must be auto or required, got {mode!r}.", param=f"{path}.mode"
         )
-    names = {_name_in(tool, offered, f"{path}.tools[{i}]") for i, tool in enumerate(allowed["tools"])}
+    _check_number(allowed["tools"], f"{path}.tools")
+    known = _names(offered)
+    names = {_name_in(tool, known, f"{path}.tools[{i}]") for i, tool in enumerate(allowed["tools"])}
     kept = [tool for tool in offered if tool["function"]["name"] in names]
     return ToolUse(kept, is_required=mode == "required")
 
 
-def _name_in(named: object, offered: list[Tool], path: str) -> str:
+def _check_number(tools: Sequence[object], path: str) -> None:
+    if len(tools) > MAX_TOOLS:
+        raise InvalidRequestError(
+            f"{path} has {len(tools):,} entries; one request may have at most {MAX_TOOLS:,}. Send fewer.",
+            param=path,
+        )
+
+
+def _names(offered: list[Tool]) -> dict[str, None]:
+    """The functions' names, in order."""
+    return {tool["function"]["name"]: None for tool in offered}
+
+
+def _name_in(named: object, known: Mapping[str, None], path: str) -> str:
     """The function's name, which must be one of those offered."""
     function = named.get("function") if isinstance(named, Mapping) else None
     name = function.get("name") if isinstance(function, Mapping) else None
     if not isinstance(name, str):
         raise InvalidRequestError(f"{path}.function.name must be a string.", param=f"{path}.function.name")
-    known = [tool["function"]["name"] for tool in offered]
     if name not in known:
-        raise InvalidRequestError(f"{path}: {name!r} is not in tools ({', '.join(known)}).", param=path)
+        listed = [_shortened(other) for other in itertools.islice(known, MAX_NAMED)]
+        more = f" and {len(known) - MAX_NAMED} more" if len(known) > MAX_NAMED else ""
+        raise InvalidRequestError(
+            f"{path}: {_shortened(name)!r} is not in tools ({', '.join(listed)}{more}).", param=path
+        )
     return name
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= MAX_NAME_CHARS else name[:MAX_NAME_CHARS] + "..."
 
 
 def _check_tool(tool: Mapping[str, Any], path: str) -> None:
