@@ -144,8 +144,8 @@ def children(pid: int) -> list[int]:
     return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def slow_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncIterator[GrammarCompiler]:
+@pytest.fixture
+def slow_backend(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The real process with a backend that has no end on the form `slow`, and takes all memory for `greedy`."""
     (tmp_path / "sitecustomize.py").write_text(
         "import qanat.structured.guidance as guidance\n"
@@ -162,8 +162,19 @@ async def slow_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Asyn
     )
     path = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
-    settings = StructuredSettings(compile_timeout_s=5.0)
-    compiler = GrammarCompiler(settings, VOCABULARY.packed)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def slow_compiler(slow_backend: None) -> AsyncIterator[GrammarCompiler]:
+    compiler = GrammarCompiler(StructuredSettings(compile_timeout_s=5.0), VOCABULARY.packed)
+    yield compiler
+    await compiler.shutdown()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def patient_compiler(slow_backend: None) -> AsyncIterator[GrammarCompiler]:
+    """One that gives up a form without end only if it is cancelled."""
+    compiler = GrammarCompiler(StructuredSettings(compile_timeout_s=600.0), VOCABULARY.packed)
     yield compiler
     await compiler.shutdown()
 
@@ -213,13 +224,70 @@ async def test_who_leaves_cancels_but_not_for_others(slow_compiler: GrammarCompi
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_more_slow_forms_than_places_are_refused_as_too_many(
-    slow_compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    slow = [
-        asyncio.create_task(slow_compiler.compile(regex(f"slow{i}"))) for i in range(compiler_module.MAX_JOBS)
+async def test_one_owners_slow_forms_leave_a_place_to_others(patient_compiler: GrammarCompiler) -> None:
+    most = compiler_module.MAX_JOBS_PER_OWNER
+    begun: list[str] = []
+    flood = [
+        asyncio.create_task(
+            patient_compiler.compile(regex(f"slow{i}"), "flood", lambda: begun.append("flood"))
+        )
+        for i in range(20)
     ]
-    await wait_until(lambda: slow_compiler.stats().num_compiles == compiler_module.MAX_JOBS)
+    await wait_until(lambda: patient_compiler.stats().num_compiles == most)
+    assert await patient_compiler.compile(regex("quick"), "other", lambda: begun.append("other"))
+    assert begun.count("other") == 1
+    assert await patient_compiler.compile(regex("quick"), "third", lambda: begun.append("third"))
+    assert "third" not in begun  # it was known
+    for task in flood:
+        task.cancel()
+    await asyncio.wait(flood)
+    assert begun.count("flood") >= most
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_form_that_others_keep_waiting_is_compiled_in_its_owners_turn(
+    patient_compiler: GrammarCompiler,
+) -> None:
+    most = compiler_module.MAX_JOBS_PER_OWNER
+    flood = [asyncio.create_task(patient_compiler.compile(regex(f"slow{i}"), "flood")) for i in range(most)]
+    await wait_until(lambda: patient_compiler.stats().num_compiles == most)
+    held_up = asyncio.create_task(patient_compiler.compile(regex("wanted by both"), "flood"))
+    await asyncio.sleep(0)
+    assert await patient_compiler.compile(regex("wanted by both"), "other")
+    assert not held_up.done()
+    flood[0].cancel()
+    assert await held_up == await patient_compiler.compile(regex("wanted by both"), "third")
+    assert patient_compiler.stats().num_compiles == most + 1
+    for task in flood:
+        task.cancel()
+    await asyncio.wait(flood)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_what_one_owner_has_waiting_is_bounded(patient_compiler: GrammarCompiler) -> None:
+    large = ["x" * 1000] * 900
+    most = compiler_module.MAX_JOBS_PER_OWNER
+    tasks = [asyncio.create_task(patient_compiler.compile(regex(f"slow{i}"), "flood")) for i in range(most)]
+    await wait_until(lambda: patient_compiler.stats().num_compiles == most)
+    num_fitting = compiler_module.MAX_WAITING_BYTES_PER_OWNER // 910_000
+    for i in range(num_fitting):
+        params = StructuredOutputsParams(choice=[*large, str(i)])
+        tasks.append(asyncio.create_task(patient_compiler.compile(params, "flood")))
+    await asyncio.sleep(0)
+    with pytest.raises(QueueFullError, match="Too many forms") as refusal:
+        await patient_compiler.compile(StructuredOutputsParams(choice=[*large, "late"]), "flood")
+    assert not refusal.value.has_cost
+    assert await patient_compiler.compile(regex("quick"), "other")
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_more_slow_forms_than_places_are_refused_as_too_many(slow_compiler: GrammarCompiler) -> None:
+    most = compiler_module.MAX_JOBS_PER_OWNER
+    slow = [asyncio.create_task(slow_compiler.compile(regex(f"slow{i}"))) for i in range(most)]
+    await wait_until(lambda: slow_compiler.stats().num_compiles == most)
     late = [asyncio.create_task(slow_compiler.compile(regex(f"slow late {i}"))) for i in range(8)]
     results = await asyncio.gather(*slow, *late, return_exceptions=True)
     assert all(isinstance(result, StructuredOutputError) for result in results[: len(slow)])

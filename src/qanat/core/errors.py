@@ -10,6 +10,9 @@ class QanatError(Exception):
         message: one sentence or two; it names the setting or field to change.
         param: the request field or flag at fault, where there is one.
         retry_after_s: whole seconds after which the same request may succeed; 0 if nothing is known.
+
+    Attributes:
+        has_cost: so much was done before the refusal that the request counts against the bounds of its key.
     """
 
     code = "internal_error"
@@ -20,6 +23,7 @@ class QanatError(Exception):
         self.message = message
         self.param = param
         self.retry_after_s = retry_after_s
+        self.has_cost = False
 
 
 class ConfigError(QanatError):

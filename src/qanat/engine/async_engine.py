@@ -340,11 +340,13 @@ class AsyncEngine:
             if output.error_code == kind.code:
                 del stream.processors[output.request_id]
                 self._metrics.on_refused(stream.requests[output.request_id])
-                raise kind(
+                error = kind(
                     output.error_message,
                     param=output.error_param or None,
                     retry_after_s=output.retry_after_s,
                 )
+                error.has_cost = stream.has_cost
+                raise error
 
     async def _on_step(self, step: StepDone) -> None:
         self._scheduler_stats = step.stats

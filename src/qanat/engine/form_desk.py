@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from qanat.config.resolved import ResolvedConfig
 from qanat.core.constraint import Thinking
-from qanat.core.errors import DeadlineError
+from qanat.core.errors import DeadlineError, QanatError
 from qanat.core.request import Request
 from qanat.core.sampling_params import SamplingParams
 from qanat.engine.constraints import ConstraintMaker, VocabularyPacker
@@ -44,7 +44,10 @@ class FormDesk:
         """
         if sampling.structured_outputs is None:
             return True
-        compiling = asyncio.create_task(self.compiler.compile(sampling.structured_outputs))
+        owner = next(iter(stream.requests.values())).owner
+        compiling = asyncio.create_task(
+            self.compiler.compile(sampling.structured_outputs, owner, stream.note_cost)
+        )
         stream.preparation = compiling
         try:
             await asyncio.wait({compiling}, timeout=_time_left_s(stream.requests.values()))
@@ -54,11 +57,15 @@ class FormDesk:
                 compiling.cancel()
         if stream.is_broken_off:
             return False
-        if not compiling.done():
-            raise DeadlineError(
-                "The request's deadline passed before its form was compiled. Allow it more time."
-            )
-        constraint = self.maker.constraint(compiling.result(), thinking)
+        try:
+            if not compiling.done():
+                raise DeadlineError(
+                    "The request's deadline passed before its form was compiled. Allow it more time."
+                )
+            constraint = self.maker.constraint(compiling.result(), thinking)
+        except QanatError as error:
+            error.has_cost = stream.has_cost
+            raise
         for request in stream.requests.values():
             request.constraint = constraint
         return True

@@ -29,6 +29,7 @@ class RequestStream:
         processors: of the choices that have had no finish reason yet, by the same ids.
         preparation: what has to be done before the core is asked; None when it is done.
         is_broken_off: the call ended during it; the core is not to be asked.
+        has_cost: a form was compiled for it, which is work even if the core refuses it then.
     """
 
     def __init__(self, request_id: str, tokenizer: Tokenizer, requests: list[Request]) -> None:
@@ -37,10 +38,15 @@ class RequestStream:
         self.processors = {request.request_id: OutputProcessor(tokenizer, request) for request in requests}
         self.preparation: asyncio.Task[str] | None = None
         self.is_broken_off = False
+        self.has_cost = False
         self._unread: dict[str, list[RequestOutput]] = {}
         self._num_unread = 0
         self._reader: asyncio.Future[None] | None = None
         self._failure: QanatError | None = None
+
+    def note_cost(self) -> None:
+        """Says that work begins for it which the core does not see."""
+        self.has_cost = True
 
     @property
     def num_open(self) -> int:

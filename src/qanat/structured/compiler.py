@@ -7,11 +7,13 @@ import hashlib
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import msgspec
 
 from qanat.config.structured import StructuredSettings
 from qanat.core.errors import QanatError, QueueFullError, StructuredOutputError
+from qanat.core.fair_places import FairPlaces
 from qanat.core.structured_outputs import FORM_FIELDS, StructuredOutputsParams
 from qanat.structured.compile_child import CompileChild, CompilerDiedError
 from qanat.structured.compile_messages import Compile, Compiled, Refused, Setup
@@ -19,7 +21,13 @@ from qanat.structured.compile_messages import Compile, Compiled, Refused, Setup
 logger = logging.getLogger(__name__)
 
 MAX_JOBS = 4
-"""Forms that are compiled at a time; the rest waits, but no longer than a form may take."""
+"""Forms that are compiled at a time; the rest waits, but no longer than two forms may take."""
+MAX_JOBS_PER_OWNER = 3
+"""Of these, for one owner: whatever it sends, somebody else's form need not wait for it."""
+MAX_WAITING_BYTES_PER_OWNER = 16 * 2**20
+"""Size of the forms that one owner may have waiting."""
+WAITING_BYTES = 4096
+"""What a form that waits counts for beside its own size."""
 MAX_CACHED_BYTES = 32 * 2**20
 """Size of all grammars and refusals that are remembered."""
 ENTRY_BYTES = 200
@@ -60,27 +68,38 @@ class GrammarCompiler:
         self._packed_vocabulary = packed_vocabulary
         self._cache: OrderedDict[bytes, Answer] = OrderedDict()
         self._num_cached_bytes = 0
-        self._running: dict[bytes, _Shared] = {}
-        self._places = asyncio.Semaphore(MAX_JOBS)
+        self._running: dict[tuple[str, bytes], _Shared] = {}
+        self._places = FairPlaces(
+            MAX_JOBS,
+            max_per_owner=MAX_JOBS_PER_OWNER,
+            max_waiting_size=MAX_WAITING_BYTES_PER_OWNER,
+            what="forms",
+        )
         self._child: CompileChild | None = None
         self._child_lock = asyncio.Lock()
         self._stats = CompileStats()
 
-    async def compile(self, params: StructuredOutputsParams) -> str:
-        """Grammar of a form. Cancelling stops the compilation, unless somebody else waits for it.
+    async def compile(
+        self, params: StructuredOutputsParams, owner: str = "", on_begin: Callable[[], None] | None = None
+    ) -> str:
+        """Grammar of a form. Cancelling stops the compilation, unless the owner waits for it elsewhere.
+
+        Args:
+            params: the form.
+            owner: whose it is; owners take turns, and share what is compiled, but not what is being compiled.
+            on_begin: called if it is compiled for this call, when that begins.
 
         Raises:
             StructuredOutputError: the form is refused, or takes too much.
             QueueFullError: too many forms are being compiled.
         """
         params = self._with_defaults(params)
-        key = self._key(params)
-        answer = self._cache.get(key)
+        form = self._form(params, owner)
+        answer = self._known(form)
         if answer is not None:
-            self._cache.move_to_end(key)
             self._count("num_cache_hits")
         else:
-            answer = await self._shared(key, params)
+            answer = await self._shared(form, on_begin)
         if isinstance(answer, Compiled):
             return answer.grammar
         self._count("num_refusals")
@@ -109,8 +128,8 @@ class GrammarCompiler:
             disable_additional_properties=params.disable_additional_properties or self._settings.is_closed,
         )
 
-    def _key(self, params: StructuredOutputsParams) -> bytes:
-        """Names the form. The order of a schema's properties is part of it."""
+    def _form(self, params: StructuredOutputsParams, owner: str) -> _Form:
+        """The form with its name. The order of a schema's properties is part of it."""
         field = next(name for name in FORM_FIELDS if getattr(params, name) not in (None, False))
         try:
             encoded = msgspec.msgpack.encode(params)
@@ -122,13 +141,20 @@ class GrammarCompiler:
                 "(--structured-outputs-config.max_form_bytes).",
                 param=field,
             )
-        return hashlib.sha256(encoded).digest()
+        return _Form(params, owner, hashlib.sha256(encoded).digest(), len(encoded))
 
-    async def _shared(self, key: bytes, params: StructuredOutputsParams) -> Answer:
-        """The answer of a compilation that all who want it wait for."""
+    def _known(self, form: _Form) -> Answer | None:
+        answer = self._cache.get(form.digest)
+        if answer is not None:
+            self._cache.move_to_end(form.digest)
+        return answer
+
+    async def _shared(self, form: _Form, on_begin: Callable[[], None] | None) -> Answer:
+        """The answer of a compilation that all calls of the owner which want it wait for."""
+        key = (form.owner, form.digest)
         shared = self._running.get(key)
         if shared is None:
-            shared = self._running[key] = _Shared(asyncio.create_task(self._compile(key, params)))
+            shared = self._running[key] = _Shared(asyncio.create_task(self._compile(form, on_begin)))
         else:
             self._count("num_cache_hits")
         shared.num_waiting += 1
@@ -141,21 +167,30 @@ class GrammarCompiler:
                 if self._running.get(key) is shared:
                     del self._running[key]
 
-    async def _compile(self, key: bytes, params: StructuredOutputsParams) -> Answer:
+    async def _compile(self, form: _Form, on_begin: Callable[[], None] | None) -> Answer:
         try:
-            await asyncio.wait_for(self._places.acquire(), self._settings.compile_timeout_s)
+            async with asyncio.timeout(2 * self._settings.compile_timeout_s):
+                await self._places.enter(form.owner, WAITING_BYTES + form.size_bytes)
         except TimeoutError:
-            raise QueueFullError("Too many forms are being compiled. Try again later.") from None
+            raise QueueFullError(
+                "Too many forms are being compiled. Try again later.",
+                retry_after_s=max(1, round(self._settings.compile_timeout_s)),
+            ) from None
         try:
-            answer = await self._answer(params)
+            answer = self._known(form)  # another owner's was compiled meanwhile
+            if answer is not None:
+                return answer
+            if on_begin is not None:
+                on_begin()
+            answer = await self._answer(form.params)
         finally:
-            self._places.release()
+            self._places.leave(form.owner)
         is_overrun = isinstance(answer, Refused) and answer.is_overrun
         if is_overrun:
             self._count("num_overruns")
             logger.warning("A form was refused: %s", answer)
         else:
-            self._remember(key, answer)
+            self._remember(form.digest, answer)
         return answer
 
     async def _answer(self, params: StructuredOutputsParams) -> Answer:
@@ -189,6 +224,8 @@ class GrammarCompiler:
             return self._child
 
     def _remember(self, key: bytes, answer: Answer) -> None:
+        if key in self._cache:  # two owners had it compiled at the same time
+            return
         self._cache[key] = answer
         self._num_cached_bytes += _size_bytes(answer)
         while self._num_cached_bytes > MAX_CACHED_BYTES:
@@ -197,6 +234,16 @@ class GrammarCompiler:
 
     def _count(self, name: str) -> None:
         self._stats = msgspec.structs.replace(self._stats, **{name: getattr(self._stats, name) + 1})
+
+
+@dataclass(frozen=True)
+class _Form:
+    """A form, whose it is, and what it is remembered under."""
+
+    params: StructuredOutputsParams
+    owner: str
+    digest: bytes
+    size_bytes: int
 
 
 class _Shared:
