@@ -67,6 +67,7 @@ class PlainQueue:
         self.fresh: list[LiveRequest] = []
         self.preempted: list[LiveRequest] = []
         self.served: Counter[str] = Counter()
+        self.unspent: Counter[str] = Counter()
         self.at_turn = 0
 
     def push(self, item: LiveRequest, *, is_preempted: bool) -> None:
@@ -75,12 +76,16 @@ class PlainQueue:
             return
         name = item.request.owner
         if all(other.request.owner != name for other in self.fresh):
-            self.served[name] = max(self.served[name], self.at_turn)
+            kept = max(self.served[name] - self.unspent[name], self.at_turn)
+            self.served[name] = max(self.served[name], kept)
+            self.unspent[name] = self.served[name] - kept
         self.fresh.append(item)
 
     def charge(self, name: str, num_tokens: int) -> None:
         # Who was never seen begins where the turn is.
-        self.served[name] = self.served.get(name, self.at_turn) + num_tokens
+        paid_back = min(self.unspent[name], num_tokens)
+        self.served[name] = self.served.get(name, self.at_turn) + num_tokens - paid_back
+        self.unspent[name] -= paid_back
 
     def turn(self) -> LiveRequest | None:
         def key(item: LiveRequest) -> tuple[float, ...]:
@@ -99,7 +104,7 @@ class PlainQueue:
 
 OPERATIONS = st.lists(
     st.tuples(
-        st.sampled_from(["push", "push", "push", "preempt", "pop", "pop", "discard", "charge"]),
+        st.sampled_from(["push", "push", "push", "preempt", "pop", "pop", "discard", "charge", "give back"]),
         st.integers(0, 3),
         st.integers(0, 20),
     ),
@@ -133,6 +138,9 @@ def test_s10_turns_are_those_of_the_plain_rule(
         elif word == "charge":
             queue.charge(owner, large)
             plain.charge(owner, large)
+        elif word == "give back":
+            queue.charge(owner, -large)
+            plain.charge(owner, -large)
         assert queue.peek() is plain.turn()
         waiting = plain.fresh + plain.preempted
         assert (len(queue), queue.num_tokens) == (len(waiting), 10 * len(waiting))
@@ -239,18 +247,18 @@ def test_s10_what_is_computed_again_is_not_charged_again() -> None:
     before = loop.scheduler._waiting._owners["a"].num_served
     assert loop.scheduler.preempt("a-0")
     loop.step()
-    assert loop.scheduler._waiting._owners["a"].num_served == before == 16
+    assert loop.scheduler._waiting._owners["a"].num_served == before == 20
     loop.run()
     loop.check_idle()
 
 
-def test_s10_output_counts_when_it_is_complete_and_all_is_settled_when_nobody_waits() -> None:
+def test_s10_output_counts_from_the_beginning_and_all_is_settled_when_nobody_waits() -> None:
     loop = StepLoop(max_num_seqs=2)
     loop.add(make_request("long", 16, 30, owner="long"))
     loop.add(make_request("short", 16, 2, owner="short"))
     while "short" not in loop.ends:
         loop.step()
     owners = loop.scheduler._waiting._owners
-    assert {name: owner.num_served for name, owner in owners.items()} == {"long": 16, "short": 18}
+    assert {name: owner.num_served for name, owner in owners.items()} == {"long": 46, "short": 18}
     loop.run()
     assert not loop.scheduler._waiting._owners

@@ -19,6 +19,7 @@ class LiveRequest:
         max_computed_tokens: tokens that its blocks may ever have to hold. The last output token is never computed.
         stop_token_ids: as a set.
         running: the present stay in the batch, None while it waits.
+        num_prepaid: output tokens that its owner was charged for and that are not made yet; below 0 if more are made.
         num_prior_outputs: output tokens that it brought along.
         num_prompt_logprobs: entries reported so far; a recomputed prompt yields them again.
         first_scheduled_s, first_token_s, last_token_s: on the scheduler's clock, None until then.
@@ -29,6 +30,7 @@ class LiveRequest:
         "first_token_s",
         "last_token_s",
         "max_computed_tokens",
+        "num_prepaid",
         "num_prior_outputs",
         "num_prompt_logprobs",
         "number",
@@ -45,6 +47,7 @@ class LiveRequest:
         self.max_computed_tokens = max_computed_tokens(request)
         self.stop_token_ids = frozenset(request.stop_token_ids)
         self.running: RunningRequest | None = None
+        self.num_prepaid = 0
         self.num_prior_outputs = request.num_output_tokens
         self.num_prompt_logprobs = 0
         self.first_scheduled_s: float | None = None

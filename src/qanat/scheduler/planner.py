@@ -10,6 +10,7 @@ from qanat.core.batch import NewRow, ScheduledRow
 from qanat.core.request import RequestStatus
 from qanat.scheduler.deadlines import Deadlines
 from qanat.scheduler.live_request import LiveRequest, RunningRequest
+from qanat.scheduler.output_bill import OutputBill
 from qanat.scheduler.prefill_pace import PrefillPace
 from qanat.scheduler.running_set import RunningSet
 from qanat.scheduler.waiting_queue import WaitingQueue
@@ -60,6 +61,7 @@ class StepPlanner:
         waiting: WaitingQueue,
         pace: PrefillPace,
         deadlines: Deadlines,
+        bill: OutputBill,
     ) -> None:
         self._limits = limits
         self._cache = cache
@@ -67,6 +69,7 @@ class StepPlanner:
         self._waiting = waiting
         self._pace = pace
         self._deadlines = deadlines
+        self._bill = bill
         self._is_turn_of_short = False
         self.num_preemptions = 0
 
@@ -216,7 +219,7 @@ class StepPlanner:
             return False
         self._waiting.pop()
         if live.first_scheduled_s is None:  # what is computed again was not the owner's doing
-            self._waiting.charge(request.owner, max(1, num_tokens - hit.num_tokens))
+            self._bill.open(live, max(1, num_tokens - hit.num_tokens))
         request.num_computed_tokens = request.num_cached_tokens = hit.num_tokens
         request.status = RequestStatus.RUNNING
         running = self._running.enter(live, allocation)

@@ -18,6 +18,7 @@ from qanat.scheduler.deadlines import Deadlines, Missed
 from qanat.scheduler.drain_pace import DrainPace
 from qanat.scheduler.forecast import Forecast
 from qanat.scheduler.live_request import LiveRequest, RunningRequest
+from qanat.scheduler.output_bill import OutputBill
 from qanat.scheduler.planner import StepPlan, StepPlanner
 from qanat.scheduler.prefill_pace import PrefillPace
 from qanat.scheduler.queue_bounds import QueueBounds
@@ -55,7 +56,10 @@ class Scheduler:
         self._pace = PrefillPace()
         self._drain_pace = DrainPace()
         self._deadlines = Deadlines(cache, self._pace)
-        self._planner = StepPlanner(limits, cache, self._running, self._waiting, self._pace, self._deadlines)
+        self._bill = OutputBill(self._waiting)
+        self._planner = StepPlanner(
+            limits, cache, self._running, self._waiting, self._pace, self._deadlines, self._bill
+        )
         forecast = Forecast(self._waiting, self._running, self._pace, self._drain_pace, limits.max_num_seqs)
         self._bounds = QueueBounds(limits, self._waiting, self._running, forecast)
         self._in_flight: dict[int, tuple[ScheduledBatch, StepPlan]] = {}
@@ -227,7 +231,11 @@ class Scheduler:
                 running.output_token_ids.append(token_ids[0])
                 running.num_outputs_left -= 1
                 running.num_uncomputed = 1
-                running.live.last_token_s = now_s
+                live = running.live
+                live.last_token_s = now_s
+                live.num_prepaid -= 1
+                if live.num_prepaid < 0:
+                    self._bill.extend(live)
                 request = running.request
                 outputs.append(
                     RequestOutput(
@@ -256,6 +264,9 @@ class Scheduler:
             progress = Progress(0, FinishReason.LENGTH)
         elif yields_output:
             progress = take_tokens(running, row_output.token_ids)
+            live.num_prepaid -= progress.num_taken
+            if live.num_prepaid < 0:
+                self._bill.extend(live)
             live.last_token_s = now_s
             if live.first_token_s is None:
                 live.first_token_s = now_s
@@ -309,9 +320,7 @@ class Scheduler:
         self._waiting.discard(live)
         self._deadlines.discard(live)
         live.request.status = RequestStatus.FINISHED
-        num_outputs = live.request.num_output_tokens - live.num_prior_outputs
-        if num_outputs:
-            self._waiting.charge(live.request.owner, num_outputs)
+        self._bill.close(live)
         if not self._live:
             self._waiting.settle()
             self._drain_pace.pause()

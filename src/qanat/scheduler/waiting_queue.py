@@ -4,30 +4,12 @@ from __future__ import annotations
 
 from qanat.scheduler.lazy_heap import Key, LazyHeap
 from qanat.scheduler.live_request import LiveRequest
+from qanat.scheduler.owner import Owner, OutputMean
 
 MAX_IDLE_OWNERS = 1024
 """Owners without a waiting request whose account is kept; their number is bounded wherever owners are keys."""
 MAX_LANES_LOOKED_AT = 1000
 """Lanes that a forecast looks at one by one."""
-
-
-class Owner:
-    """One owner's account.
-
-    Attributes:
-        name: as its requests say.
-        num_served: tokens of its requests that were computed. It only grows.
-        num_waiting: requests in the queue, preempted ones not counted.
-        num_waiting_tokens: their known tokens.
-    """
-
-    __slots__ = ("name", "num_served", "num_waiting", "num_waiting_tokens")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.num_served = 0
-        self.num_waiting = 0
-        self.num_waiting_tokens = 0
 
 
 class Lane:
@@ -74,6 +56,7 @@ class WaitingQueue:
         self._preempted: dict[int, int] = {}  # number of a request: its place among the lanes
         self._num_waiting = 0
         self._num_served_at_turn = 0
+        self._outputs = OutputMean()
         self.num_tokens = 0
 
     def __len__(self) -> int:
@@ -87,8 +70,8 @@ class WaitingQueue:
             self._preempted[number] = self._enter((priority, 0, arrival_s, number), live)
             return
         owner = self._owner(live.request.owner)
-        if not owner.num_waiting:  # it was idle: its claims on the past are void
-            owner.num_served = max(owner.num_served, self._num_served_at_turn)
+        if not owner.num_waiting:
+            owner.come_back(self._num_served_at_turn)
         owner.num_waiting += 1
         owner.num_waiting_tokens += live.request.num_tokens
         self._num_waiting += 1
@@ -136,8 +119,18 @@ class WaitingQueue:
         self._forget_idle_owners()
 
     def charge(self, name: str, num_tokens: int) -> None:
-        """Counts work that was done for an owner, waiting or not."""
-        self._owner(name).num_served += num_tokens
+        """Counts work that is done for an owner, waiting or not; a negative number gives back."""
+        self._owner(name).charge(num_tokens)
+
+    def note_output(self, name: str, num_tokens: int) -> None:
+        """An output of an owner is complete."""
+        self._owner(name).outputs.observe(num_tokens)
+        self._outputs.observe(num_tokens)
+
+    def mean_output(self, name: str) -> float | None:
+        """The mean length of an owner's outputs, else of everybody's; None before the first."""
+        own = self._owner(name).outputs.num_tokens
+        return self._outputs.num_tokens if own is None else own
 
     def settle(self) -> None:
         """Forgets all accounts: nothing waits or runs, so nobody has a claim on anybody."""
@@ -179,8 +172,7 @@ class WaitingQueue:
     def _owner(self, name: str) -> Owner:
         owner = self._owners.get(name)
         if owner is None:
-            owner = self._owners[name] = Owner(name)
-            owner.num_served = self._num_served_at_turn
+            owner = self._owners[name] = Owner(name, self._num_served_at_turn)
         return owner
 
     def _place(self, lane: Lane) -> None:
