@@ -24,6 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from benchmarks.stub_engine import WORD, StubClient, start_stub_engine
 from qanat.config.engine_config import ServerOptions
 from qanat.server.app import build_app
+from qanat.server.garbage import spare_lasting_objects
 from qanat.server.http import STREAM_END, send_chunk, send_json, start_stream, stream_chunk
 from qanat.server.responses import ChatChunk, ChatChunkChoice, ChatDelta
 
@@ -112,6 +113,7 @@ async def serve(kind: str, period_s: float) -> None:
         app = build_app(engine, ServerOptions())
     else:
         app = counter = ConstantApp(period_s)
+    spare_lasting_objects()  # as `qanat serve` does, for either application
     heartbeat = Heartbeat()
     beating = asyncio.create_task(heartbeat.run())
     with socket.socket() as sock:

@@ -22,6 +22,7 @@ from qanat.engine.restarts import RestartBudget
 from qanat.server.app import App, build_app
 from qanat.server.cors import check_cors
 from qanat.server.errors import UnavailableError
+from qanat.server.garbage import spare_lasting_objects
 from qanat.server.http import send_error
 from qanat.server.keys import Keys
 from qanat.server.keys_file import Rules
@@ -103,6 +104,7 @@ async def _serve(prepared: Prepared, sock: socket.socket, address: str, tls: Tls
             return 0
         engine = starting.result()
         front.app = build_app(engine, options, defaults)
+        spare_lasting_objects()
         for decision in engine.decisions[len(prepared.decisions) :]:
             log.info("%s", decision)
         _say_ready(engine, address, options)
