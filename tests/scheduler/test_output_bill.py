@@ -44,15 +44,13 @@ def test_s10_short_prompts_with_long_outputs_do_not_take_all_rows() -> None:
     # Nothing has ended, so the first outputs are taken for long ones; nobody has more than his turn.
     first = entered(loop, 12)
     assert first["reader"] >= 8 and first["talker"] >= 8
-    loop.run()
-    loop.check_idle()
 
 
 def test_s10_owners_of_short_and_of_long_outputs_have_equal_shares_of_the_tokens() -> None:
     loop = StepLoop(max_num_batched_tokens=128, max_num_seqs=4, num_blocks=400, max_waiting_requests=900)
     for number in range(40):
         loop.add(make_request(f"talker-{number}", 4, 120, owner="talker"))
-    for number in range(150):
+    for number in range(400):
         loop.add(make_request(f"reader-{number}", 40, 4, owner="reader"))
     apart = 0
     for _ in range(1000):
@@ -118,7 +116,7 @@ ASKS = st.lists(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(ASKS, st.integers(2, 4))
 def test_s10_accounts_come_to_what_was_computed(asks: list[tuple[int, int, int, str]], num_rows: int) -> None:
     loop = StepLoop(max_num_batched_tokens=64, max_num_seqs=num_rows, num_blocks=60)
@@ -126,7 +124,7 @@ def test_s10_accounts_come_to_what_was_computed(asks: list[tuple[int, int, int, 
     for number, (owner, num_prompt, max_tokens, _) in enumerate(asks):
         loop.add(make_request(f"{owner}-{number}", num_prompt, max_tokens, owner=str(owner)))
     actions = {f"{owner}-{number}": what for number, (owner, _, _, what) in enumerate(asks) if what}
-    for _ in range(150):
+    for _ in range(100):
         loop.step()
         for name in [name for name in actions if loop.requests[name].num_output_tokens > 3]:
             if actions.pop(name) == "abort":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from qanat.scheduler.lazy_heap import Key, LazyHeap
 from qanat.scheduler.live_request import LiveRequest
-from qanat.scheduler.owner import Owner, OutputMean
+from qanat.scheduler.owner import OutputMean, Owner
 
 MAX_IDLE_OWNERS = 1024
 """Owners without a waiting request whose account is kept; their number is bounded wherever owners are keys."""
