@@ -275,7 +275,7 @@ class InProcessClient:
             self._has_news.clear()
             await self._has_news.wait()
         if self._is_dead:
-            raise EngineDeadError("The engine process ended with exit code -9; see its output above.")
+            raise EngineDeadError("The engine process ended with exit code -9; the server's log has more.")
         if self._num_steps_allowed is not None:
             self._num_steps_allowed -= 1
             if self._num_steps_allowed == 0:

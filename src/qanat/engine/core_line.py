@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 import msgspec
 
 from qanat.config.resolved import ResolvedConfig
-from qanat.core.errors import EngineDeadError, EngineRestartingError, QanatError
+from qanat.core.errors import EngineDeadError, QanatError
 from qanat.core.profile import ProfileReport
 from qanat.engine.messages import (
     AddRequest,
@@ -25,7 +24,7 @@ from qanat.engine.messages import (
 )
 from qanat.engine.process_client import ProcessClient
 from qanat.engine.profile_calls import ProfileCalls
-from qanat.engine.restarts import WINDOW_S, RestartBudget
+from qanat.engine.restarts import WINDOW_S, Comeback, RestartBudget
 from qanat.engine.stall_watch import StallWatch
 
 logger = logging.getLogger(__name__)
@@ -79,7 +78,6 @@ class CoreLine:
         listener: told of news, in the order in which they come.
 
     Attributes:
-        death: why nothing can be asked of the core now; None while it serves.
         stalls: how long it has owed an answer.
     """
 
@@ -91,7 +89,8 @@ class CoreLine:
         self._restarts = restarts
         self._listener = listener
         self._profile_calls = ProfileCalls()
-        self.death: QanatError | None = None
+        self._death: QanatError | None = None
+        self._comeback: Comeback | None = None
         self.stalls = StallWatch(config.step_timeout_s)
         self._tasks = [
             asyncio.create_task(self._receive()),
@@ -104,20 +103,25 @@ class CoreLine:
         return self._client.pid
 
     @property
+    def death(self) -> QanatError | None:
+        """Why nothing can be asked of the core now; None while it serves."""
+        return self._death if self._comeback is None else self._comeback.error()
+
+    @property
     def num_restarts(self) -> int:
         """Cores that were started, or tried to be, after one had died."""
         return self._restarts.num_restarts
 
     def health(self, num_pending: int) -> EngineHealth:
         """Whether work makes progress, for so many requests that wait or run."""
-        is_restarting = isinstance(self.death, EngineRestartingError)
+        death, is_restarting = self.death, self._comeback is not None
         return EngineHealth(
-            is_alive=self.death is None or is_restarting,
+            is_alive=death is None or is_restarting,
             num_pending=num_pending,
             last_step_age_s=self.stalls.age_s,
-            is_healthy=self.death is None and not self.stalls.is_stalled,
+            is_healthy=death is None and not self.stalls.is_stalled,
             is_restarting=is_restarting,
-            reason=self.death.message if self.death else "",
+            reason=death.message if death else "",
         )
 
     async def send(self, message: ToCore) -> None:
@@ -145,11 +149,12 @@ class CoreLine:
         return report
 
     def fail(self, error: QanatError) -> None:
-        """From now on nothing can be asked of the core, and all who wait get this error."""
-        self.death = self.death or error
+        """From now on nothing can be asked of the core, nor of one to come; all who wait get this error."""
+        self._comeback = None
+        self._death = self._death or error
         self.stalls.forget()
-        self._profile_calls.fail_all(self.death)
-        self._listener.on_death(self.death)
+        self._profile_calls.fail_all(self._death)
+        self._listener.on_death(self._death)
 
     async def close(self) -> None:
         """Ends the core's process. Safe to call twice."""
@@ -160,17 +165,18 @@ class CoreLine:
 
     async def _receive(self) -> None:
         """Passes news on; goes on with a new core when one dies, as far as that is wished."""
-        is_served = True
-        while is_served:
-            try:
-                await self._take_news()
-            except EngineDeadError as error:
-                logger.error("%s%s", error.message, self._client.last_words())
-                is_served = await self._replace_core(error)
-            except Exception as error:  # whatever it is, nobody may wait for ever
-                logger.exception("The front end cannot go on.")
-                self.fail(EngineDeadError(f"The front end of the engine failed: {error}"))
-                is_served = False
+        try:
+            while True:
+                try:
+                    await self._take_news()
+                except EngineDeadError as error:
+                    logger.error("%s%s", error.message, self._client.last_words())
+                    if not await self._replace_core(error):
+                        return
+        except Exception as error:  # whatever it is, nobody may wait for ever
+            logger.exception("The front end cannot go on.")
+            self._death = EngineDeadError(f"The front end of the engine failed: {error}")
+            self.fail(self._death)
 
     async def _take_news(self) -> None:
         turn_s = time.thread_time()
@@ -192,10 +198,7 @@ class CoreLine:
         """Ends all calls with this error; True once a new core serves, False if there is to be none."""
         self.fail(death)
         while (delay_s := self._restarts.next_delay_s()) is not None:
-            self.death = EngineRestartingError(
-                f"{death.message} A new one is being started; try again soon.",
-                retry_after_s=math.ceil(delay_s) + 1,
-            )
+            self._comeback = Comeback(death.message, delay_s=delay_s, start_s=self._client.start_s)
             logger.warning(
                 "The engine is restarted in %.0f s (restart %d; at most %d within %.0f s).",
                 delay_s,
@@ -208,23 +211,29 @@ class CoreLine:
                 return True
         if self._restarts.max_restarts:
             logger.error("The engine died too often (--max-engine-restarts); it is not started again.")
-        self.death = death
+        self._comeback = None
         return False
 
     async def _start_anew(self) -> bool:
-        client = ProcessClient()
+        client: ProcessClient | None = None
         try:
+            client = ProcessClient()
             ready = await client.start(self._config)
-        except QanatError as error:
-            logger.error("The engine could not be restarted: %s%s", error.message, client.last_words())
-            await client.stop()
+        except (
+            Exception
+        ) as error:  # the core's own reasons, or the system has no room, no files, no processes left
+            words = client.last_words() if client is not None else ""
+            logger.error("The engine could not be restarted: %s%s", error, words)
+            if client is not None:
+                await client.stop()
             return False
         except BaseException:
-            await client.stop()
+            if client is not None:
+                await client.stop()
             raise
         old, self._client = self._client, client
         await old.stop()
-        self.death = None
+        self._death = self._comeback = None
         self._listener.on_replaced(ready)
         logger.warning("The engine serves again, as process %s.", client.pid)
         return True

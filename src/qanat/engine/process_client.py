@@ -9,6 +9,7 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import msgspec
@@ -39,22 +40,29 @@ class ProcessClient:
 
     Sockets lie in a folder that only this user can enter. The child's standard input is held open and carries the
     configuration; when this process ends in any way, the child sees its end and exits.
+
+    Attributes:
+        start_s: seconds that the start has taken; 0 before.
+
+    Raises:
+        OSError: there is no room for the folder, or there are no files left for the sockets.
     """
 
     def __init__(self) -> None:
         self._folder = _socket_folder()
         self._context = zmq.asyncio.Context()
-        self._outbox = self._context.socket(zmq.PUSH)
-        self._inbox = self._context.socket(zmq.PULL)
-        for socket, name in ((self._outbox, TO_CORE_SOCKET), (self._inbox, FROM_CORE_SOCKET)):
-            socket.setsockopt(zmq.LINGER, 0)
-            socket.set_hwm(0)
-            socket.bind(f"ipc://{self._folder / name}")
+        try:
+            self._outbox = self._bound_socket(zmq.PUSH, TO_CORE_SOCKET)
+            self._inbox = self._bound_socket(zmq.PULL, FROM_CORE_SOCKET)
+        except BaseException:
+            self._release()
+            raise
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(FromCore)
         self._process: asyncio.subprocess.Process | None = None
         self._exit: asyncio.Task[int] | None = None
         self._num_words_read = 0
+        self.start_s = 0.0
 
     @property
     def pid(self) -> int | None:
@@ -68,6 +76,7 @@ class ProcessClient:
             QanatError: of the kind that the core met, with its message.
             EngineDeadError: it died or did not answer within `config.init_timeout_s`.
         """
+        begin_s = time.monotonic()
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -93,6 +102,7 @@ class ProcessClient:
         if isinstance(message, StartFailed):
             raise error_of(message.code, message.message)
         assert isinstance(message, Ready)
+        self.start_s = time.monotonic() - begin_s
         return message
 
     async def send(self, message: ToCore) -> None:
@@ -104,7 +114,7 @@ class ProcessClient:
         try:
             await self._outbox.send(self._encoder.encode(message), flags=zmq.NOBLOCK)
         except zmq.ZMQError:  # also when this end has been closed
-            raise EngineDeadError("The engine process has ended; see its output above.") from None
+            raise EngineDeadError("The engine process has ended; the server's log has the reason.") from None
 
     async def receive(self) -> FromCore:
         """The next message; one that is already there comes at once, without a turn of the event loop.
@@ -122,7 +132,7 @@ class ProcessClient:
         if not received.done():
             received.cancel()
             raise EngineDeadError(
-                f"The engine process {describe_exit(self._exit.result())}; see its output above."
+                f"The engine process {describe_exit(self._exit.result())}; the server's log has more."
             )
         return self._decoder.decode(received.result())
 
@@ -148,6 +158,16 @@ class ProcessClient:
             if not done:
                 self._process.kill()
                 await self._exit
+        self._release()
+
+    def _bound_socket(self, kind: int, name: str) -> zmq.asyncio.Socket:
+        socket = self._context.socket(kind)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.set_hwm(0)
+        socket.bind(f"ipc://{self._folder / name}")
+        return socket
+
+    def _release(self) -> None:
         self._context.destroy(linger=0)
         shutil.rmtree(self._folder, ignore_errors=True)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+
+from qanat.core.errors import EngineRestartingError
 
 WINDOW_S = 600.0
 FIRST_DELAY_S = 1.0
@@ -38,3 +41,28 @@ class RestartBudget:
         self._recent.append(now_s)
         self.num_restarts += 1
         return delay_s
+
+
+class Comeback:
+    """A restart that is under way.
+
+    Args:
+        reason: why it is needed, as a sentence.
+        delay_s: until the start begins.
+        start_s: how long the last start took.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self, reason: str, *, delay_s: float, start_s: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._reason = reason
+        self._clock = clock
+        self._ready_s = clock() + delay_s + start_s
+
+    def error(self) -> EngineRestartingError:
+        """What is said to those who ask meanwhile: when to come back, if this start takes as long as the last."""
+        left_s = max(1, math.ceil(self._ready_s - self._clock()))
+        return EngineRestartingError(
+            f"{self._reason} A new one is being started; try again in about {left_s} s.", retry_after_s=left_s
+        )
