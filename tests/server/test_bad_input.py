@@ -141,6 +141,13 @@ def test_a_body_over_the_limit(path: str) -> None:
             assert server.post(path, BASES[path]).status_code == 200
 
 
+@pytest.mark.parametrize("path", GENERATING)
+def test_too_many_allowed_tokens_for_all_choices(server: AppServer, path: str) -> None:
+    fields = {**BASES[path], "n": 128, "allowed_token_ids": list(range(2049))}
+    error = refuse(server.post(path, fields), param="allowed_token_ids")
+    assert "2049 for each of 128" in error["message"]
+
+
 @pytest.mark.parametrize("token_id", [-1, 8192, 2**31, 2**32 + 1, 2**63, 10**40])
 def test_ids_out_of_range(server: AppServer, token_id: int) -> None:
     for path, field, value in (

@@ -19,6 +19,11 @@ MAX_LIST_LENGTHS = {
     "logit_bias": 1024,
 }
 """Most entries of each field: every step looks at all of them."""
+MAX_ALLOWED_ENTRIES = 2**18
+"""Most entries of `allowed_token_ids` for all choices of a prompt together: each choice carries its own.
+
+More than a vocabulary has, and few enough for the engine to read between two steps.
+"""
 MAX_TEXT_CHARS = 20_000
 """Most characters of all stop texts together, and of all bad words."""
 
@@ -36,7 +41,7 @@ class SamplingParams(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_f
         frequency_penalty: subtracted once per occurrence in the output, in [-2, 2].
         repetition_penalty: divides positive and multiplies negative logits of tokens in prompt or output, > 0.
         logit_bias: added to the logits of these token ids, each in [-100, 100].
-        allowed_token_ids: only these tokens may be chosen.
+        allowed_token_ids: only these tokens may be chosen; kept without repetitions.
         bad_words: texts that may not be produced.
         bad_words_token_ids: the same as token sequences; filled in by the front end's tokenizer.
         stop: texts that end the output.
@@ -115,10 +120,9 @@ class SamplingParams(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_f
                 _check_range(name, value, 0, MAX_LOGPROBS)
         for token_id, bias in (self.logit_bias or {}).items():
             _check_range(f"logit_bias[{token_id}]", bias, -100.0, 100.0, param="logit_bias")
-        if self.allowed_token_ids is not None and not self.allowed_token_ids:
-            raise InvalidRequestError(
-                "allowed_token_ids must name at least one token.", param="allowed_token_ids"
-            )
+        if self.allowed_token_ids is not None:
+            allowed = _checked_allowed(self.allowed_token_ids, self.n)
+            msgspec.structs.force_setattr(self, "allowed_token_ids", allowed)
         for name, bound in MAX_LIST_LENGTHS.items():
             if len(getattr(self, name) or ()) > bound:
                 raise InvalidRequestError(f"{name} may have at most {bound} entries.", param=name)
@@ -148,12 +152,11 @@ class SamplingParams(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_f
             "stop_token_ids": self.stop_token_ids,
         }
         for name, ids in lists.items():
-            for token_id in ids:
-                if not 0 <= token_id < vocab_size:
-                    raise InvalidRequestError(
-                        f"{name} contains token id {token_id}; ids run from 0 to {vocab_size - 1}.",
-                        param=name,
-                    )
+            if ids and (min(ids) < 0 or max(ids) >= vocab_size):
+                wrong = next(token_id for token_id in ids if not 0 <= token_id < vocab_size)
+                raise InvalidRequestError(
+                    f"{name} contains token id {wrong}; ids run from 0 to {vocab_size - 1}.", param=name
+                )
 
 
 def _check_types(params: SamplingParams) -> None:
@@ -168,6 +171,22 @@ def _check_types(params: SamplingParams) -> None:
 @functools.cache
 def _field_types() -> tuple[tuple[str, object], ...]:
     return tuple((info.name, info.type) for info in msgspec.structs.fields(SamplingParams))
+
+
+def _checked_allowed(token_ids: list[int], num_choices: int) -> list[int]:
+    """The ids without repetitions; refuses none, and too many for all choices."""
+    if not token_ids:
+        raise InvalidRequestError(
+            "allowed_token_ids must name at least one token.", param="allowed_token_ids"
+        )
+    allowed = list(dict.fromkeys(token_ids))
+    if len(allowed) * num_choices > MAX_ALLOWED_ENTRIES:
+        raise InvalidRequestError(
+            f"allowed_token_ids may have at most {MAX_ALLOWED_ENTRIES} entries for all choices of a prompt; these are "
+            f"{len(allowed)} for each of {num_choices}. Lower n or name fewer tokens.",
+            param="allowed_token_ids",
+        )
+    return allowed
 
 
 def _check_range(
