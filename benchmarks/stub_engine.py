@@ -11,7 +11,7 @@ from qanat.core.errors import EngineDeadError
 from qanat.core.outputs import RequestOutput, RequestTiming
 from qanat.core.request import FinishReason
 from qanat.engine.async_engine import AsyncEngine
-from qanat.engine.messages import AbortRequest, AddRequest, FromCore, Ready, StepDone, ToCore
+from qanat.engine.messages import AbortRequest, AddRequests, FromCore, Ready, StepDone, ToCore
 from qanat.scheduler.stats import SchedulerStats
 from tests.support.scripted_engine import start_scripted_engine
 
@@ -53,10 +53,10 @@ class StubClient:
     async def send(self, message: ToCore) -> None:
         """Takes a request or an abort."""
         self._encoder.encode(message)
-        if isinstance(message, AddRequest):
-            request = message.request
-            assert request.sampling.max_tokens is not None
-            self._last_steps[request.request_id] = self._num_steps + request.sampling.max_tokens
+        if isinstance(message, AddRequests):
+            for request in message.requests:
+                assert request.sampling.max_tokens is not None
+                self._last_steps[request.request_id] = self._num_steps + request.sampling.max_tokens
         elif isinstance(message, AbortRequest):
             self.abort_times_s[message.request_id] = time.monotonic()
             if self._last_steps.pop(message.request_id, None) is not None:

@@ -28,7 +28,8 @@ from qanat.core.sampling_params import SamplingParams
 from qanat.engine.async_engine import AsyncEngine
 from qanat.engine.constraints import vocabulary_of
 from qanat.engine.core import EngineCore
-from qanat.engine.messages import AbortRequest, AddRequest, FromCore, Ready, StepDone, ToCore
+from qanat.engine.messages import AbortRequest, AddRequests, FromCore, Ready, StepDone, ToCore
+from qanat.engine.shared_constraints import SharedConstraints
 from qanat.engine.tokenizer import Tokenizer
 from qanat.scheduler.scheduler import Scheduler
 from qanat.structured.factory import FormFactory
@@ -250,6 +251,7 @@ class InProcessClient:
     def __init__(self, core: EngineCore, executor: ScriptedExecutor) -> None:
         self._core = core
         self._executor = executor
+        self._constraints = SharedConstraints()
         self._has_news = asyncio.Event()
         self._may_step = asyncio.Event()
         self._may_step.set()
@@ -260,9 +262,10 @@ class InProcessClient:
     async def send(self, message: ToCore) -> None:
         """Hands a message to the core."""
         message = msgspec.msgpack.decode(msgspec.msgpack.encode(message), type=ToCore)
-        if isinstance(message, AddRequest):
-            self._executor.assign(message.request.request_id)
-            self._core.add(message.request)
+        if isinstance(message, AddRequests):
+            for request in message.read(self._constraints.shared):
+                self._executor.assign(request.request_id)
+                self._core.add(request)
         elif isinstance(message, AbortRequest):
             self.num_aborts += 1
             self._core.abort(message.request_id)

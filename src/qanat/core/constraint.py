@@ -23,7 +23,7 @@ class Thinking(enum.IntEnum):
     OPTIONAL = 2
 
 
-class Constraint(msgspec.Struct, frozen=True):
+class Constraint(msgspec.Struct, frozen=True, weakref=True):
     """What travels with a request: a form that has been compiled once, so that compiling it again works.
 
     Attributes:

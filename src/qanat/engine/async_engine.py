@@ -33,7 +33,7 @@ from qanat.engine.admission import Admission
 from qanat.engine.continuation import PriorOutput
 from qanat.engine.core_line import CoreLine, EngineHealth, Listener
 from qanat.engine.form_desk import FormDesk
-from qanat.engine.messages import AbortRequest, AddRequest, Ready, StepDone, UseVocabulary
+from qanat.engine.messages import AbortRequest, AddRequests, Ready, StepDone, UseVocabulary
 from qanat.engine.metrics import EngineMetrics, EngineStats
 from qanat.engine.process_client import ProcessClient
 from qanat.engine.request_stream import RequestStream
@@ -301,7 +301,7 @@ class AsyncEngine:
             self._streams[choice_id] = stream
             self._pending.add(choice_id)
             self._metrics.on_admitted(request)
-            await self._core.send(AddRequest(request))
+        await self._core.send(AddRequests.of(list(stream.requests.values())))
 
     async def _next_event(self, stream: RequestStream) -> GenerationEvent:
         while True:

@@ -14,7 +14,7 @@ from qanat.config.resolved import ResolvedConfig
 from qanat.core.errors import EngineDeadError, QanatError
 from qanat.core.profile import ProfileReport
 from qanat.engine.messages import (
-    AddRequest,
+    AddRequests,
     ProfileReply,
     Ready,
     StartProfile,
@@ -130,8 +130,9 @@ class CoreLine:
         Raises:
             EngineDeadError: the core has hung up.
         """
-        if isinstance(message, AddRequest):
-            self.stalls.expect(message.request.request_id)
+        if isinstance(message, AddRequests):
+            for request in message.requests:
+                self.stalls.expect(request.request_id)
         await self._client.send(message)
 
     async def start_profile(self) -> None:

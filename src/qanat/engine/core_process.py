@@ -30,7 +30,7 @@ from qanat.engine.messages import (
     LENGTH_BYTES,
     TO_CORE_SOCKET,
     AbortRequest,
-    AddRequest,
+    AddRequests,
     FromCore,
     ProfileReply,
     StartFailed,
@@ -40,6 +40,7 @@ from qanat.engine.messages import (
     ToCore,
     UseVocabulary,
 )
+from qanat.engine.shared_constraints import SharedConstraints
 from qanat.structured.factory import FormFactory
 
 logger = logging.getLogger(__name__)
@@ -61,6 +62,7 @@ class CoreProcess:
     def __init__(self, folder: Path, forms: FormFactory) -> None:
         self._folder = folder
         self._forms = forms
+        self._constraints = SharedConstraints()
         self._context = zmq.Context()
         self._inbox = self._context.socket(zmq.PULL)
         self._outbox = self._context.socket(zmq.PUSH)
@@ -102,8 +104,9 @@ class CoreProcess:
         while self._inbox.poll(timeout_ms):
             timeout_ms, is_idle = 0, False
             message = self._decoder.decode(self._inbox.recv())
-            if isinstance(message, AddRequest):
-                core.add(message.request)
+            if isinstance(message, AddRequests):
+                for request in message.read(self._constraints.shared):
+                    core.add(request)
             elif isinstance(message, AbortRequest):
                 core.abort(message.request_id)
             elif isinstance(message, UseVocabulary):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import msgspec
 
 from qanat.config.resolved import ResolvedConfig
 from qanat.core import errors
+from qanat.core.constraint import Constraint
 from qanat.core.decision import Decision
 from qanat.core.errors import QanatError
 from qanat.core.memory_plan import MemoryPlan
@@ -23,10 +26,34 @@ LENGTH_BYTES = 8
 """Size of the little-endian length that precedes the configuration on the core's standard input."""
 
 
-class AddRequest(msgspec.Struct, tag=True, frozen=True):
-    """Front end to core: admit this request."""
+class AddRequests(msgspec.Struct, tag=True, frozen=True):
+    """Front end to core: admit the choices of one call.
 
-    request: Request
+    Attributes:
+        requests: one per choice, without their form.
+        constraint: the form of each of them, once, as its grammar may be large.
+    """
+
+    requests: list[Request]
+    constraint: Constraint | None = None
+
+    @classmethod
+    def of(cls, requests: Sequence[Request]) -> AddRequests:
+        """The message for the choices of one call, at least one."""
+        bare = [msgspec.structs.replace(request, constraint=None) for request in requests]
+        return cls(bare, requests[0].constraint)
+
+    def read(self, shared: Callable[[Constraint], Constraint]) -> list[Request]:
+        """The requests with their form.
+
+        Args:
+            shared: returns one that equals what it is given and is there already, if there is one.
+        """
+        if self.constraint is not None:
+            constraint = shared(self.constraint)
+            for request in self.requests:
+                request.constraint = constraint
+        return self.requests
 
 
 class AbortRequest(msgspec.Struct, tag=True, frozen=True):
@@ -104,7 +131,7 @@ class ProfileReply(msgspec.Struct, tag=True, frozen=True):
     error_message: str = ""
 
 
-ToCore = AddRequest | AbortRequest | UseVocabulary | StartProfile | StopProfile
+ToCore = AddRequests | AbortRequest | UseVocabulary | StartProfile | StopProfile
 FromCore = Ready | StartFailed | StepDone | ProfileReply
 
 
