@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,6 +15,7 @@ import openai
 import pytest
 
 from qanat.config.engine_config import ServerOptions
+from qanat.server.errors import UnavailableError
 from tests.server.test_errors import refuse
 from tests.support.app_server import AppServer, serving
 
@@ -31,6 +33,10 @@ keys:
 - {name: metered-too, key: metered-2-key, tokens_per_minute: 20}
 - {name: sdk, key: sdk-key, tokens_per_minute: 20}
 - {name: paced, key: paced-key, requests_per_minute: 2}
+- {name: once-1, key: once-1-key, requests_per_minute: 1}
+- {name: once-2, key: once-2-key, requests_per_minute: 1}
+- {name: once-3, key: once-3-key, requests_per_minute: 1, max_concurrency: 1}
+- {name: one-form, key: one-form-key, requests_per_minute: 2}
 - {name: alias-only, key: alias-key, models: [scripted-alias]}
 - {name: late, key: late-key, priority: 5}
 - {name: boss, key: boss-key, admin: true}
@@ -43,7 +49,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AppServer]:
     path.write_text(KEYS)
     path.chmod(0o600)
     options = ServerOptions(api_keys_file=str(path), api_key=("flag-key",))
-    with serving(options, policy="priority") as running:
+    with serving(options, policy="priority", max_model_len=10_000) as running:
         yield running
         running.wait_until_idle()
 
@@ -90,9 +96,11 @@ def test_tokens_per_minute_count_prompt_and_output(server: AppServer, path: str,
     server.say(["a"] * 300)
     answer = ask(server, key, path, max_tokens=200)
     assert answer.status_code == 200 and answer.headers["x-ratelimit-limit-tokens"] == "20"
-    response = ask(server, key, path)  # 180 tokens too many are paid back in nine minutes
+    response = ask(server, key, path)  # 180 tokens too many are paid back in nine minutes and more
     assert "20 tokens per minute" in refuse(response, 429)["message"]
-    assert 60 < int(response.headers["retry-after"]) <= 600
+    wait_s = int(response.headers["retry-after"])
+    assert 60 < wait_s and f"in {wait_s} s" in response.json()["error"]["message"]
+    assert wait_s <= (answer.json()["usage"]["total_tokens"] + 1) * 3
     assert response.headers["x-ratelimit-remaining-tokens"] == "0"
 
 
@@ -102,6 +110,70 @@ def test_requests_per_minute(server: AppServer) -> None:
     assert answers[0].headers["x-ratelimit-remaining-requests"] == "1"
     refuse(answers[-1], 429)  # 30 s a request; a machine that takes as long for two proves nothing here
     assert int(answers[-1].headers["retry-after"]) <= 30
+
+
+@pytest.mark.parametrize(("path", "key"), [(COMPLETIONS, "once-1"), (CHAT, "once-2")])
+def test_bounds_hold_while_a_prompt_is_being_read(server: AppServer, path: str, key: str) -> None:
+    tokenizer = server.scripted.engine.tokenizer
+    read, is_reading, may_go_on = tokenizer.encode, threading.Event(), threading.Event()
+    num_reads = 0
+
+    def slowly(text: str) -> list[int]:
+        nonlocal num_reads
+        num_reads += "many words" in text
+        is_reading.set()
+        assert may_go_on.wait(60)
+        return read(text)
+
+    text = "many words " * 300
+    body: dict[str, Any] = (
+        {"prompt": text} if path == COMPLETIONS else {"messages": [{"role": "user", "content": text}]}
+    )
+    server.in_loop(lambda: setattr(tokenizer, "encode", slowly))
+    try:
+        with ThreadPoolExecutor() as pool:
+            first = pool.submit(ask, server, key, path, **body)
+            assert is_reading.wait(60)
+            refuse(ask(server, key, path, **body), 429)
+            assert num_reads == 1
+            may_go_on.set()
+            assert first.result(60).status_code == 200
+    finally:
+        server.in_loop(lambda: delattr(tokenizer, "encode"))
+
+
+def test_tokenizing_counts_as_a_request(server: AppServer) -> None:
+    headers = {"Authorization": "Bearer once-3-key"}
+    for path, field in (("/tokenize", "prompt"), ("/detokenize", "tokens")):
+        refuse(server.http.post(path, json={field: 5}, headers=headers), 400, field)  # free of charge
+    assert server.http.post("/tokenize", json={"prompt": "x"}, headers=headers).status_code == 200
+    for path, body in (("/tokenize", {"prompt": "x"}), ("/detokenize", {"tokens": [1]})):
+        answer = server.http.post(path, json=body, headers=headers)
+        assert "1 requests per minute" in refuse(answer, 429)["message"]
+    refuse(ask(server, "once-3"), 429)
+
+
+def test_a_form_that_was_compiled_counts_and_a_known_one_that_is_refused_does_not(server: AppServer) -> None:
+    form: dict[str, Any] = {"structured_outputs": {"regex": "(never closed"}}
+    refuse(ask(server, "one-form", **form), 400, "structured_outputs")  # compiled, and refused
+    assert server.in_loop(lambda: server.scripted.engine.stats().compiler.num_compiles) == 1
+    for _ in range(3):
+        refuse(ask(server, "one-form", **form), 400, "structured_outputs")
+    assert ask(server, "one-form").status_code == 200
+    refuse(ask(server, "one-form"), 429)
+
+
+def test_a_server_that_stops_charges_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "keys.yaml"
+    path.write_text("keys: [{name: a, key: a-key, requests_per_minute: 1, tokens_per_minute: 5}]")
+    with serving(ServerOptions(api_keys_file=str(path))) as server:
+        engine = server.scripted.engine
+        server.in_loop(lambda: engine.refuse_new(UnavailableError("The server is being stopped.")))
+        for _ in range(3):
+            refuse(ask(server, "a"), 503)
+        server.in_loop(lambda: setattr(engine, "_refusal", None))
+        assert ask(server, "a").status_code == 200
+        server.wait_until_idle()
 
 
 def test_the_official_client_raises_its_rate_limit_error(server: AppServer) -> None:

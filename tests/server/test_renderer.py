@@ -224,7 +224,7 @@ def test_perf_001_long_prompts_are_prepared_off_the_loop() -> None:
 
     async def prepare(num_chars: int) -> None:
         await renderer.render(normalise_messages([user("x" * num_chars)]), None)
-        await encoder.run(num_chars, encoder.encode, "x" * num_chars)
+        await encoder.run("", num_chars, encoder.encode, "x" * num_chars)
 
     here = threading.get_ident()
     asyncio.run(prepare(10))

@@ -8,16 +8,19 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from qanat.core.errors import InvalidRequestError, QanatError, QueueFullError, RateLimitError
+from qanat.core.errors import DeadlineError, QanatError, RateLimitError
 from qanat.core.events import GenerationEvent
 from qanat.server.bucket import Bucket
 from qanat.server.caller import Caller
 from qanat.server.generation import Generation
 
-MAX_RETRY_S = 600
-"""Longest Retry-After."""
+MAX_ESTIMATE_S = 600
+"""Longest Retry-After that is only an estimate: of when a running request ends."""
 DURATION_WEIGHT = 0.2
 """How much the newest request says about how long the caller's requests take."""
+
+UNAVAILABLE = 503
+"""Status of errors that say that the server serves nobody."""
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -26,15 +29,43 @@ class Lease:
     """One request that was let in: counts what it uses.
 
     Attributes:
+        is_started: its prompts are known, and it is on its way to the engine.
         is_waiting: it has no output yet.
     """
 
-    def __init__(self, account: Account) -> None:
+    def __init__(self, account: Account, num_sequences: int) -> None:
         self._account = account
+        self._num_sequences = num_sequences
+        self._num_tokens = 0
+        self._num_prompt_tokens = 0
+        self._is_computed = False
+        self._has_form = False
+        self.is_started = False
         self.is_waiting = True
+
+    def start(self, generations: Sequence[Generation]) -> None:
+        """Charges its prompts, and output that is continued; new output is charged as it comes.
+
+        Raises:
+            RateLimitError: see `Account.check`.
+        """
+        num_sequences = sum(generation.sampling.n for generation in generations)
+        num_prompt_tokens = sum(len(generation.prompt_token_ids) for generation in generations)
+        num_prior = sum(len(ids or ()) for generation in generations for ids in generation.output_token_ids)
+        account = self._account
+        account.check(num_sequences, num_prompt_tokens + num_prior, num_held=self._num_sequences)
+        self._has_form = any(one.sampling.structured_outputs is not None for one in generations)
+        account.num_sequences += num_sequences - self._num_sequences
+        self._num_sequences = num_sequences
+        self._charge_tokens(num_prompt_tokens, num_prior)
+        self.is_started = True
+        account.num_running += 1
+        account.num_waiting += 1
 
     def add(self, event: GenerationEvent) -> None:
         """Takes an event of the engine about it."""
+        if event.timing is not None and event.timing.prefill_s > 0:
+            self._is_computed = True
         num_new = len(event.token_ids)
         if not num_new:
             return
@@ -48,6 +79,37 @@ class Lease:
         if account.tokens is not None:
             account.tokens.take(num_new)
 
+    def take_back(self, error: QanatError) -> None:
+        """Undoes the charges if this error came before anything was done for the request."""
+        if not self._is_free(error):
+            return
+        self._account.charge_request(-1)
+        self._charge_tokens(-self._num_prompt_tokens, self._num_prompt_tokens - self._num_tokens)
+
+    def end(self) -> None:
+        """Gives back what the request held."""
+        account = self._account
+        account.num_sequences -= self._num_sequences
+        if self.is_started:
+            account.num_running -= 1
+            account.num_waiting -= self.is_waiting
+
+    def _is_free(self, error: QanatError) -> bool:
+        if not self.is_waiting or self._is_computed or error.has_cost:
+            return False
+        if isinstance(error, DeadlineError):
+            # Of several sequences others may have been computed meanwhile, and a form may have been compiled.
+            return self._num_sequences == 1 and not self._has_form
+        return error.status < 500 or error.status == UNAVAILABLE
+
+    def _charge_tokens(self, num_prompt_tokens: int, num_prior_tokens: int) -> None:
+        account = self._account
+        account.num_prompt_tokens += num_prompt_tokens
+        self._num_prompt_tokens += num_prompt_tokens
+        self._num_tokens += num_prompt_tokens + num_prior_tokens
+        if account.tokens is not None:
+            account.tokens.take(num_prompt_tokens + num_prior_tokens)
+
 
 class Account:
     """One caller's bounds and counts, since the server's start.
@@ -55,7 +117,8 @@ class Account:
     Attributes:
         caller: as the key says now.
         num_requests: let in.
-        num_running: of those, how many have not ended.
+        num_sequences: under way, with places kept for those of requests that are being prepared.
+        num_running: requests that are on their way to the engine and have not ended.
         num_waiting: of the running, how many have no output yet.
         num_prompt_tokens, num_output_tokens: of requests let in; a prompt counts once, however many choices it has.
         num_cached_tokens: prompt tokens that the prefix cache supplied.
@@ -67,6 +130,7 @@ class Account:
     def __init__(self, caller: Caller, clock: Callable[[], float] = time.monotonic) -> None:
         self.caller = caller
         self.num_requests = 0
+        self.num_sequences = 0
         self.num_running = 0
         self.num_waiting = 0
         self.num_prompt_tokens = 0
@@ -76,7 +140,6 @@ class Account:
         self.tokens: Bucket | None = None
         self.requests: Bucket | None = None
         self._clock = clock
-        self._num_sequences = 0
         self._duration_s = 0.0
         self.set_caller(caller)
 
@@ -86,28 +149,24 @@ class Account:
         self.tokens = _bucket(self.tokens, caller.tokens_per_minute, self._clock)
         self.requests = _bucket(self.requests, caller.requests_per_minute, self._clock)
 
-    def check(self, num_sequences: int = 1, num_tokens: int = 1) -> None:
-        """Checks a request against the bounds of the key; counts nothing.
+    def check(self, num_sequences: int = 1, num_tokens: int = 1, *, num_held: int = 0) -> None:
+        """Checks a request's size against the bounds of the key; counts nothing.
 
         Args:
             num_sequences: prompts times choices.
             num_tokens: of its prompts.
+            num_held: sequences for which the request has a place already.
 
         Raises:
             RateLimitError: a bound is reached; with the seconds until it is not.
         """
         name, most = self.caller.name, self.caller.max_concurrency
-        if most is not None and self._num_sequences and self._num_sequences + num_sequences > most:
+        num_others = self.num_sequences - num_held
+        if most is not None and num_sequences and num_others and num_others + num_sequences > most:
             raise RateLimitError(
-                f"The key {name} has {self._num_sequences} sequences under way; {num_sequences} more would exceed its "
+                f"The key {name} has {num_others} sequences under way; {num_sequences} more would exceed its "
                 f"max_concurrency of {most}. Wait until one ends.",
-                retry_after_s=_whole(self._duration_s / most),
-            )
-        if self.requests is not None and (wait_s := self.requests.wait_s(1)):
-            raise RateLimitError(
-                f"The key {name} may send {self.requests.per_minute} requests per minute; the next may go in "
-                f"{_whole(wait_s)} s.",
-                retry_after_s=_whole(wait_s),
+                retry_after_s=min(MAX_ESTIMATE_S, _whole(self._duration_s / most)),
             )
         if self.tokens is not None and (wait_s := self.tokens.wait_s(num_tokens)):
             raise RateLimitError(
@@ -117,45 +176,46 @@ class Account:
             )
 
     @contextlib.contextmanager
-    def lease(self, generations: Sequence[Generation]) -> Iterator[Lease]:
-        """Lets a request in and counts it while it runs.
+    def lease(self, num_sequences: int = 1) -> Iterator[Lease]:
+        """Lets a request in, and keeps a place for it while it is prepared and runs.
 
-        Its prompts, and output that is continued, are charged now, new output as it comes. What the engine refuses is
-        not charged after all.
+        The request is charged now, so that those which come while it is prepared find the bounds as it will leave
+        them. Its prompts are charged when they are known: see `Lease.start`. What is refused before anything is done
+        for it is not charged after all.
+
+        Args:
+            num_sequences: to keep a place for until they are known; 0 if it will not generate anything.
 
         Raises:
-            RateLimitError: see `check`.
+            RateLimitError: a bound of the key is reached; with the seconds until it is not.
         """
-        num_sequences = sum(generation.sampling.n for generation in generations)
-        num_tokens = sum(len(generation.prompt_token_ids) for generation in generations)
-        num_prior = sum(len(ids or ()) for generation in generations for ids in generation.output_token_ids)
-        self.check(num_sequences, num_tokens + num_prior)
-        self._charge(1, num_tokens, num_prior)
-        lease = Lease(self)
-        self.num_running += 1
-        self.num_waiting += 1
-        self._num_sequences += num_sequences
+        self.check(num_sequences)
+        if self.requests is not None and (wait_s := self.requests.wait_s(1)):
+            raise RateLimitError(
+                f"The key {self.caller.name} may send {self.requests.per_minute} requests per minute; the next may go "
+                f"in {_whole(wait_s)} s.",
+                retry_after_s=_whole(wait_s),
+            )
+        self.charge_request(1)
+        self.num_sequences += num_sequences
+        lease = Lease(self, num_sequences)
         start_s = self._clock()
         try:
             yield lease
-        except (QueueFullError, InvalidRequestError):
-            if lease.is_waiting:
-                self._charge(-1, -num_tokens, -num_prior)
+        except QanatError as error:
+            lease.take_back(error)
             raise
         finally:
-            self.num_running -= 1
-            self.num_waiting -= lease.is_waiting
-            self._num_sequences -= num_sequences
-            weight = DURATION_WEIGHT if self._duration_s else 1.0
-            self._duration_s += weight * (self._clock() - start_s - self._duration_s)
+            lease.end()
+            if lease.is_started:
+                weight = DURATION_WEIGHT if self._duration_s else 1.0
+                self._duration_s += weight * (self._clock() - start_s - self._duration_s)
 
-    def _charge(self, num_requests: int, num_prompt_tokens: int, num_prior_tokens: int) -> None:
-        self.num_requests += num_requests
-        self.num_prompt_tokens += num_prompt_tokens
+    def charge_request(self, count: int) -> None:
+        """Counts requests; below 0, takes them back."""
+        self.num_requests += count
         if self.requests is not None:
-            self.requests.take(num_requests)
-        if self.tokens is not None:
-            self.tokens.take(num_prompt_tokens + num_prior_tokens)
+            self.requests.take(count)
 
     def refuse(self, error: QanatError) -> None:
         """Counts a request that was answered with this error."""
@@ -213,4 +273,4 @@ def _bucket(old: Bucket | None, per_minute: int | None, clock: Callable[[], floa
 
 
 def _whole(seconds: float) -> int:
-    return min(MAX_RETRY_S, max(1, math.ceil(seconds)))
+    return max(1, math.ceil(seconds))

@@ -68,7 +68,7 @@ class ChatPlanner:
         rules = self._rules(request)
         ending = ending_of(request.add_generation_prompt, request.continue_final_message)
         prompt = await service.renderer.render(
-            request.messages, rules.use.offered, _template_variables(request), ending
+            request.messages, rules.use.offered, _template_variables(request), ending, caller.name
         )
         prompt_ids = prompt_of(request, prompt.token_ids, vocab_size)
         check_num_scores(sampling, len(prompt_ids), "prompt_logprobs")

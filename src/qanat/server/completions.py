@@ -38,7 +38,9 @@ class CompletionPlanner:
             request.sampling(dict(service.sampling_defaults)),
             structured_outputs=form.params if form else None,
         )
-        prompts = await read_prompts(request.prompt, service.encoder, service.engine.config, sampling.n)
+        prompts = await read_prompts(
+            request.prompt, service.encoder, service.engine.config, sampling.n, caller.name
+        )
         vocab_size = valid_vocab_size(service.engine.config)
         prior = prior_output(request, sampling, caller, vocab_size)
         if prior:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
 from qanat.core.errors import ContextLengthError
+from qanat.core.fair_places import FairPlaces
 from qanat.engine.tokenizer import Tokenizer
 
 MAX_INLINE_CHARS = 2_000
@@ -63,6 +65,7 @@ class PromptEncoder:
         self._tokenizer = tokenizer
         self._max_model_len = max_model_len
         self._threads = ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="prompt")
+        self._places = FairPlaces(NUM_THREADS)
 
     def encode(self, text: str, *, field: str = "prompt") -> list[int]:
         """Token ids of `text`.
@@ -104,16 +107,25 @@ class PromptEncoder:
 
     async def run(
         self,
+        owner: str,
         num_chars: int,
         work: Callable[Parameters, Result],
         *args: Parameters.args,
         **kwargs: Parameters.kwargs,
     ) -> Result:
-        """Does work on a text of this length: in place if it is short, in a thread if not."""
+        """Does work on a text of this length: in place if it is short, in a thread if not. There owners take turns."""
         if num_chars <= MAX_INLINE_CHARS:
             return work(*args, **kwargs)
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, lambda: work(*args, **kwargs))
+        await self._places.enter(owner)
+        job = self._threads.submit(work, *args, **kwargs)
+
+        def leave(_: Future[Result]) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+                loop.call_soon_threadsafe(self._places.leave, owner)
+
+        job.add_done_callback(leave)  # a caller who goes away does not stop the thread
+        return await asyncio.wrap_future(job)
 
     def close(self) -> None:
         """Ends the threads once their present work is done."""

@@ -120,17 +120,15 @@ class GenerationEndpoint(Generic[Chunk]):
         account = self._service.accounts.of(caller)
         output, watch = _Output(with_headers(send, account.headers)), Stopwatch()
         try:
-            account.check()
-            await self._service.turnstile.enter()
-            plan = await self._plan(body, request_id, caller)
-            engine_ids = [generation.request_id for generation in plan.generations]
-            names = {request_id, *map(reply_id_of, engine_ids)}
-            with (
-                account.lease(plan.generations) as lease,
-                self._service.running.listed(names, engine_ids),
-            ):
+            with account.lease() as lease:
+                await self._service.turnstile.enter()
+                plan = await self._plan(body, request_id, caller)
+                lease.start(plan.generations)
                 watch.tap = lease.add
-                await self._carry_out(plan, output, watch)
+                engine_ids = [generation.request_id for generation in plan.generations]
+                names = {request_id, *map(reply_id_of, engine_ids)}
+                with self._service.running.listed(names, engine_ids):
+                    await self._carry_out(plan, output, watch)
         except QanatError as error:
             account.refuse(error)
             await output.fail(error)

@@ -163,9 +163,9 @@ async def _steps_of(
     )
     async with contextlib.aclosing(cast(AsyncGenerator[GenerationEvent, None], source)) as events:
         async for event in events:
+            watch.add(event)
             if event.finish_reason is FinishReason.ERROR:
                 raise _error_of(event)
-            watch.add(event)
             while prior:  # not before the engine has taken the request
                 yield prior.pop(0)
             choice = choices.get(event.index)

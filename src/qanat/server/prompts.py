@@ -64,6 +64,7 @@ async def read_prompts(
     encoder: PromptEncoder,
     config: ResolvedConfig,
     num_choices: int,
+    owner: str = "",
 ) -> list[Prompt]:
     """The prompts of a request.
 
@@ -72,6 +73,7 @@ async def read_prompts(
         encoder: tokenises.
         config: for the vocabulary and the bound on how many can be queued.
         num_choices: choices per prompt.
+        owner: whose they are.
 
     Raises:
         InvalidRequestError: an empty, mixed or excessive list, or a token id outside the vocabulary.
@@ -91,7 +93,8 @@ async def read_prompts(
     if id_lists:
         return [Prompt(ids, None) for ids in id_lists]
     names = ["prompt"] if isinstance(prompt, str) else [f"prompt[{i}]" for i in range(len(texts))]
-    return await encoder.run(num_chars_up_to(MAX_INLINE_CHARS, texts), _encode_all, texts, names, encoder)
+    num_chars = num_chars_up_to(MAX_INLINE_CHARS, texts)
+    return await encoder.run(owner, num_chars, _encode_all, texts, names, encoder)
 
 
 def _encode_all(texts: list[str], names: list[str], encoder: PromptEncoder) -> list[Prompt]:

@@ -81,6 +81,7 @@ class ChatRenderer:
         tools: Sequence[Mapping[str, Any]] | None,
         variables: Mapping[str, Any] | None = None,
         ending: Ending = Ending.REPLY,
+        owner: str = "",
     ) -> RenderedPrompt:
         """The prompt for the next assistant turn.
 
@@ -89,6 +90,7 @@ class ChatRenderer:
             tools: definitions to render, or None.
             variables: the request's chat_template_kwargs.
             ending: how it is to end.
+            owner: whose it is.
 
         Raises:
             InvalidRequestError: a message has the wrong shape, the template refuses the messages, a variable is not
@@ -100,7 +102,7 @@ class ChatRenderer:
         def work() -> RenderedPrompt:
             return self.render_now(normalise_messages(messages), tools, variables, ending)
 
-        return await self._encoder.run(_num_chars(messages, tools, variables), work)
+        return await self._encoder.run(owner, _num_chars(messages, tools, variables), work)
 
     def render_now(
         self,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
-from qanat.core.errors import InvalidRequestError
+from qanat.core.errors import InvalidRequestError, QanatError
 from qanat.server.caller import Caller
 from qanat.server.continuation import ending_of
 from qanat.server.decoding import decode_request
@@ -89,18 +91,22 @@ class TokenEndpoints:
         Raises:
             QanatError: the request is refused.
         """
+        with self._counted(caller):
+            return await self._tokenize(body, caller)
+
+    async def _tokenize(self, body: bytes, caller: Caller) -> TokenizeAnswer:
         request = decode_request(body, TokenizeRequest, REFUSALS)
         self._service.check_model(request.model, caller)
         if (request.prompt is None) == (request.messages is None):
             raise InvalidRequestError("Give either prompt or messages.", param="prompt")
         if request.prompt is not None:
             text = _checked_text(request, request.prompt)
-            token_ids = await self._encoder.run(len(text), self._tokenizer.encode, text)
+            token_ids = await self._encoder.run(caller.name, len(text), self._tokenizer.encode, text)
         else:
-            token_ids = await self._render(request)
+            token_ids = await self._render(request, caller.name)
         texts = None
         if request.return_token_strs:
-            texts = await self._encoder.run(len(token_ids), self._spell, token_ids)
+            texts = await self._encoder.run(caller.name, len(token_ids), self._spell, token_ids)
         return TokenizeAnswer(len(token_ids), self._max_model_len, token_ids, texts)
 
     async def detokenize(self, body: bytes, caller: Caller) -> DetokenizeAnswer:
@@ -109,14 +115,27 @@ class TokenEndpoints:
         Raises:
             QanatError: the request is refused; `param` names the first id that is out of range.
         """
-        request = decode_request(body, DetokenizeRequest, {})
-        self._service.check_model(request.model, caller)
-        text = await self._encoder.run(len(request.tokens), self._decode, request.tokens)
-        return DetokenizeAnswer(text)
+        with self._counted(caller):
+            request = decode_request(body, DetokenizeRequest, {})
+            self._service.check_model(request.model, caller)
+            tokens = request.tokens
+            text = await self._encoder.run(caller.name, len(tokens), self._decode, tokens)
+            return DetokenizeAnswer(text)
 
     def close(self) -> None:
         """Ends the threads."""
         self._encoder.close()
+
+    @contextlib.contextmanager
+    def _counted(self, caller: Caller) -> Iterator[None]:
+        """The request counts like one that generates, but for the sequences under way."""
+        account = self._service.accounts.of(caller)
+        try:
+            with account.lease(0):
+                yield
+        except QanatError as error:
+            account.refuse(error)
+            raise
 
     def _spell(self, token_ids: list[int]) -> list[str]:
         return [_spelled(self._tokenizer.token_bytes(token_id)) for token_id in token_ids]
@@ -132,13 +151,12 @@ class TokenEndpoints:
                 )
         return self._tokenizer.decode(token_ids, skip_special_tokens=False)
 
-    async def _render(self, request: TokenizeRequest) -> list[int]:
+    async def _render(self, request: TokenizeRequest, owner: str) -> list[int]:
         tools = checked_tools(request.tools)
         ending = ending_of(request.add_generation_prompt, bool(request.continue_final_message))
         renderer = self._service.renderer
-        return (
-            await renderer.render(request.messages or [], tools, request.chat_template_kwargs, ending)
-        ).token_ids
+        variables = request.chat_template_kwargs
+        return (await renderer.render(request.messages or [], tools, variables, ending, owner)).token_ids
 
 
 def _checked_text(request: TokenizeRequest, prompt: str) -> str:

@@ -29,7 +29,7 @@ class KeyUsage(msgspec.Struct, frozen=True):
 
     Attributes:
         name: of the key; empty where no key is asked for.
-        requests: generation requests that were let in.
+        requests: that were let in, /tokenize and /detokenize included.
         running: of those, how many have not ended.
         waiting: of the running, how many have no output yet.
         prompt_tokens, output_tokens: of the requests that were let in.
