@@ -21,7 +21,13 @@ from qanat.server.chat import ChatPlanner
 from qanat.server.completions import CompletionPlanner
 from qanat.server.cors import with_cors
 from qanat.server.endpoint import GenerationEndpoint, JsonEndpoint
-from qanat.server.errors import MethodNotAllowedError, UnknownRouteError, error_body
+from qanat.server.errors import (
+    MethodNotAllowedError,
+    UnavailableError,
+    UnknownRouteError,
+    error_body,
+    error_headers,
+)
 from qanat.server.gate import Gate
 from qanat.server.keys import Keys
 from qanat.server.keys_file import Rules
@@ -84,8 +90,11 @@ class App:
         await self._outermost(scope, receive, send)
 
     def begin_stopping(self) -> None:
-        """From now on /ready says no; what runs goes on."""
+        """From now on /ready says no and new generations are refused; what runs goes on."""
         self._status.is_stopping = True
+        self._service.engine.refuse_new(
+            UnavailableError("The server is being stopped; send the request to another one.")
+        )
 
     def close(self) -> None:
         """Ends the threads that handle texts."""
@@ -114,23 +123,26 @@ async def _http_error(request: Request, error: Exception) -> Response:
     path = request.url.path
     if error.status_code == 405:
         allowed = (error.headers or {}).get("Allow", "")
-        response = _error_response(
+        response = error_response(
             MethodNotAllowedError(f"{request.method} is not allowed on {path}; use {allowed}.")
         )
         response.headers["allow"] = allowed
         return response
-    return _error_response(UnknownRouteError(f"There is no {path} here."))
+    return error_response(UnknownRouteError(f"There is no {path} here."))
 
 
 async def _qanat_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, QanatError)
-    return _error_response(error)
+    return error_response(error)
 
 
 async def _defect(_: Request, error: Exception) -> Response:
     log.error("a request failed", exc_info=error)
-    return _error_response(QanatError("Something went wrong in the server; its log has the details."))
+    return error_response(QanatError("Something went wrong in the server; its log has the details."))
 
 
-def _error_response(error: QanatError) -> Response:
-    return json_response(error_body(error), error.status)
+def error_response(error: QanatError) -> Response:
+    """What handlers behind Starlette answer for an error; the same as `qanat.server.http.send_error` sends."""
+    response = json_response(error_body(error), error.status)
+    response.headers.update(error_headers(error))
+    return response

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from qanat.core import errors
-from qanat.core.errors import InvalidRequestError, QanatError
+from qanat.core.errors import DeadlineError, InvalidRequestError, QanatError, SlowClientError
 
 
 class UnknownRouteError(InvalidRequestError):
@@ -81,12 +81,30 @@ ERROR_TYPES = {
 """`type` by status; other statuses under 500 are "invalid_request_error", from 500 on "server_error"."""
 
 
+FINAL_CODES = frozenset({DeadlineError.code, SlowClientError.code})
+"""Errors of the client's own limits: OpenAI's clients would send such a request again by themselves."""
+
+
 def error_body(error: QanatError) -> ErrorBody:
     """The body that tells a client about this error."""
     fallback = "invalid_request_error" if error.status < 500 else "server_error"
     return ErrorBody(
         ErrorDetail(error.message, ERROR_TYPES.get(error.status, fallback), error.param, error.code)
     )
+
+
+def error_headers(error: QanatError) -> dict[str, str]:
+    """The headers, beside the usual ones, that a response with this error has."""
+    headers = {}
+    if error.status == 401:
+        headers["www-authenticate"] = "Bearer"
+    if error.status == 413:
+        headers["connection"] = "close"
+    if error.status in (429, 503):
+        headers["retry-after"] = str(max(1, error.retry_after_s))
+    if error.code in FINAL_CODES:
+        headers["x-should-retry"] = "false"
+    return headers
 
 
 def error_of(code: str, message: str) -> QanatError:

@@ -10,7 +10,7 @@ import msgspec
 from starlette.types import Message, Receive, Scope, Send
 
 from qanat.core.errors import QanatError
-from qanat.server.errors import BodyTooLargeError, MediaTypeError, error_body
+from qanat.server.errors import BodyTooLargeError, MediaTypeError, error_body, error_headers
 
 MAX_DISCARDED_BYTES = 2**30
 """How much of a body that is too large is read and dropped, so that the client gets to see the answer."""
@@ -83,15 +83,10 @@ async def send_json(send: Send, value: object, status: int = 200) -> None:
 
 
 async def send_error(send: Send, error: QanatError) -> None:
-    """Sends an error response, with the header that its status asks for."""
+    """Sends an error response, with the headers that it asks for."""
     body = _encoder.encode(error_body(error))
     headers = [*JSON_HEADERS, (b"content-length", str(len(body)).encode())]
-    if error.status == 401:
-        headers.append((b"www-authenticate", b"Bearer"))
-    if error.status == 413:
-        headers.append((b"connection", b"close"))
-    if error.status in (429, 503):
-        headers.append((b"retry-after", str(max(1, error.retry_after_s)).encode()))
+    headers += [(name.encode(), value.encode()) for name, value in error_headers(error).items()]
     await send({"type": "http.response.start", "status": error.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 

@@ -141,8 +141,7 @@ async def _until_stopped(
 
 
 async def _drain(server: _Server, engine: AsyncEngine, timeout_s: float) -> None:
-    """Lets running requests finish, and ends what is left with an error. New ones are refused, and told so."""
-    engine.refuse_new(UnavailableError("The server is being stopped; send the request to another one."))
+    """Lets running requests finish, and ends what is left with an error. New ones are refused since the signal."""
     log.info("Stopping; %d requests may go on for up to %.0f s.", engine.num_calls, timeout_s)
     end_s = time.monotonic() + timeout_s
     while engine.num_calls and server.num_signals < 2 and time.monotonic() < end_s:
