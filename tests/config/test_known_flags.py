@@ -85,3 +85,9 @@ def test_every_json_key_is_known() -> None:
     assert set(classes["KVTransferConfig"]) == set(keys["kv-transfer-config"])
     additional = json.loads((REFERENCE / "additional_config.json").read_text())
     assert set(additional["keys"]) == set(keys["additional-config"])
+
+
+def test_names_about_strict_calls_are_told_that_they_are_enforced() -> None:
+    reasons = [known_flags()["tool-strict-level"].why]
+    reasons.append(known_variables().said["VLLM_ENFORCE_STRICT_TOOL_CALLING"][1])
+    assert all("always enforced" in reason for reason in reasons)

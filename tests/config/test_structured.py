@@ -28,13 +28,14 @@ def test_limits_and_switches_are_read() -> None:
         {
             "compile_timeout_s": 2,
             "max_form_bytes": "64KiB",
+            "max_grammar_bytes": "128KiB",
             "max_compile_memory_bytes": "64MiB",
             "disable_any_whitespace": True,
             "disable_additional_properties": "true",
             "enable_in_reasoning": False,
         }
     )
-    assert settings == StructuredSettings("guidance", True, True, False, 2.0, 65536, 64 * 2**20)
+    assert settings == StructuredSettings("guidance", True, True, False, 2.0, 65536, 131072, 64 * 2**20)
     assert said == []
     again, _ = read(settings.as_flag())
     assert again == settings

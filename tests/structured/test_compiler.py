@@ -108,6 +108,15 @@ async def test_too_large_a_form_is_refused_before_it_travels(compiler: GrammarCo
 
 
 @pytest.mark.asyncio(loop_scope="module")
+async def test_too_large_a_grammar_is_refused_with_its_size() -> None:
+    strict = GrammarCompiler(StructuredSettings(max_grammar_bytes=1000), VOCABULARY.packed)
+    assert await strict.compile(StructuredOutputsParams(choice=["x" * 800]))
+    with pytest.raises(StructuredOutputError, match=r"grammar .* at most 1,000 .*max_grammar_bytes"):
+        await strict.compile(StructuredOutputsParams(choice=["{" * 800]))
+    await strict.shutdown()
+
+
+@pytest.mark.asyncio(loop_scope="module")
 async def test_a_process_killed_from_outside_is_replaced(compiler: GrammarCompiler) -> None:
     await compiler.compile(regex("before"))
     killed = compiler.child_pid

@@ -218,8 +218,8 @@ class ExecutionOptions:
         Kind.JSON,
         None,
         "Structured output, as JSON: backend (guidance or xgrammar), compile_timeout_s (5), max_form_bytes (1MiB), "
-        "max_compile_memory_bytes (256MiB), disable_any_whitespace, disable_additional_properties, "
-        "enable_in_reasoning.",
+        "max_grammar_bytes (2MiB), max_compile_memory_bytes (256MiB), disable_any_whitespace, "
+        "disable_additional_properties, enable_in_reasoning.",
     )
     guided_decoding_backend: str | None = option(
         Kind.TEXT, None, "Older name of --structured-outputs-config.backend."

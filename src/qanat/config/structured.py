@@ -21,6 +21,7 @@ _MIB = 2**20
 _LIMITS: Mapping[str, tuple[Kind, float, float]] = {
     "compile_timeout_s": (Kind.NUMBER, 5.0, 0.1),
     "max_form_bytes": (Kind.BYTES, _MIB, 64),
+    "max_grammar_bytes": (Kind.BYTES, 2 * _MIB, 64),
     "max_compile_memory_bytes": (Kind.BYTES, 256 * _MIB, 32 * _MIB),
 }
 """Kind, default and least value of each limit; they are ours."""
@@ -43,6 +44,7 @@ class StructuredSettings:
         is_in_reasoning: the form begins with the output, thoughts included.
         compile_timeout_s: seconds after which compiling one form is given up.
         max_form_bytes: size of a form as the request writes it.
+        max_grammar_bytes: size of the grammar that becomes of a form.
         max_compile_memory_bytes: memory that compiling one form may take.
     """
 
@@ -52,6 +54,7 @@ class StructuredSettings:
     is_in_reasoning: bool = False
     compile_timeout_s: float = _LIMITS["compile_timeout_s"][1]
     max_form_bytes: int = int(_LIMITS["max_form_bytes"][1])
+    max_grammar_bytes: int = int(_LIMITS["max_grammar_bytes"][1])
     max_compile_memory_bytes: int = int(_LIMITS["max_compile_memory_bytes"][1])
 
     def as_flag(self) -> dict[str, object]:
@@ -60,6 +63,7 @@ class StructuredSettings:
             "backend": self.backend,
             "compile_timeout_s": self.compile_timeout_s,
             "max_form_bytes": self.max_form_bytes,
+            "max_grammar_bytes": self.max_grammar_bytes,
             "max_compile_memory_bytes": self.max_compile_memory_bytes,
             "disable_any_whitespace": self.is_compact,
             "disable_additional_properties": self.is_closed,
@@ -101,6 +105,7 @@ def structured_settings(
         is_in_reasoning=switches["enable_in_reasoning"],
         compile_timeout_s=limits["compile_timeout_s"],
         max_form_bytes=int(limits["max_form_bytes"]),
+        max_grammar_bytes=int(limits["max_grammar_bytes"]),
         max_compile_memory_bytes=int(limits["max_compile_memory_bytes"]),
     )
 

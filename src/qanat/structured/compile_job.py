@@ -62,6 +62,7 @@ def answer(bench: Bench, setup: Setup, job: Compile) -> FromCompiler:
     """Translates, compiles and tries a form."""
     try:
         grammar = bench.backend.grammar(job.params)
+        _check_size(grammar, setup)
         matcher = bench.backend.compile(grammar).matcher()
         words: Words = np.zeros(bench.num_mask_words, dtype=np.int32)
         if matcher.fill_mask(words) and not words.any():
@@ -103,6 +104,16 @@ def after_death(job_id: int, setup: Setup, status: int) -> Refused:
     if number in (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS):
         return out_of_memory(job_id, setup)
     return Refused(job_id, "Compiling the form was broken off. Try again.", is_overrun=True)
+
+
+def _check_size(grammar: str, setup: Setup) -> None:
+    """What is small as a form may be large as a grammar, which the engine's process has to hold."""
+    size_bytes = len(grammar.encode())
+    if size_bytes > setup.max_grammar_bytes:
+        raise StructuredOutputError(
+            f"The form's grammar is {size_bytes:,} bytes long; at most {setup.max_grammar_bytes:,} are taken "
+            "(--structured-outputs-config.max_grammar_bytes). Simplify the form."
+        )
 
 
 def _limit(setup: Setup) -> None:

@@ -18,12 +18,14 @@ class Setup(msgspec.Struct, frozen=True, tag=True):
         packed_vocabulary: of the engine's tokenizer.
         timeout_s: seconds that one form may take.
         max_memory_bytes: memory that one form may take.
+        max_grammar_bytes: size of its grammar.
     """
 
     backend: str
     packed_vocabulary: bytes
     timeout_s: float
     max_memory_bytes: int
+    max_grammar_bytes: int
 
 
 class Compile(msgspec.Struct, frozen=True, tag=True):

@@ -219,6 +219,7 @@ class GrammarCompiler:
                     self._packed_vocabulary(),
                     self._settings.compile_timeout_s,
                     self._settings.max_compile_memory_bytes,
+                    self._settings.max_grammar_bytes,
                 )
                 self._child = await CompileChild.start(setup)
             return self._child
