@@ -20,6 +20,7 @@ from qanat.core.batch import RowOutput, ScheduledBatch, StepOutput
 from qanat.core.cache_spec import CacheRegion, CacheSpec
 from qanat.core.request import Request
 from qanat.core.sampling_params import SamplingParams
+from qanat.core.timeouts import Timeouts
 from qanat.scheduler.scheduler import Scheduler
 
 BLOCK_SIZE = 64
@@ -58,7 +59,7 @@ def make_scheduler(num_running: int, num_waiting: int, num_steps: int) -> Schedu
                 seed=index,
                 stop_token_ids=[-1],
                 arrival_time_s=time.monotonic(),
-                deadline_s=time.monotonic() + 3600 + index,
+                timeouts=Timeouts(total_s=3600.0 + index),
                 owner=f"owner-{index % NUM_OWNERS}",
             )
         )

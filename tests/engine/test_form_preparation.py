@@ -117,13 +117,23 @@ def test_a_request_may_be_aborted_while_it_waits(bench: Bench) -> None:
     assert not bench.core.has_work
 
 
-def test_a_deadline_passes_while_the_form_is_compiled(bench: Bench) -> None:
-    bench.add("r", constraint_of(choice=["ok"]), deadline_s=bench.clock() + 5)
+@pytest.mark.parametrize(
+    ("field", "param"),
+    [
+        ("deadline_s", "timeout"),
+        ("queue_deadline_s", "timeout.queue"),
+        ("first_token_deadline_s", "timeout.first_token"),
+    ],
+)
+def test_a_deadline_passes_while_the_form_is_compiled(bench: Bench, field: str, param: str) -> None:
+    fields = {"deadline_s": bench.clock() + 60, field: bench.clock() + 5}
+    bench.add("r", constraint_of(choice=["ok"]), **fields)
     assert not bench.core.has_work
     bench.clock.advance(6)
     assert bench.core.has_work
     (output,) = bench.core.step()
     assert (output.finish_reason, output.error_code) == (FinishReason.ERROR, DeadlineError.code)
+    assert output.error_param == param and f"{param} of 5 s" in output.error_message
 
 
 def test_so_many_may_wait_and_no_more() -> None:

@@ -21,6 +21,7 @@ from qanat.core.events import GenerationEvent
 from qanat.core.request import FinishReason
 from qanat.core.sampling_params import SamplingParams
 from qanat.core.structured_outputs import StructuredOutputsParams
+from qanat.core.timeouts import Timeouts
 from tests.support.scripted_engine import ScriptedEngine, start_scripted_engine
 
 ANSWER = {
@@ -257,13 +258,22 @@ def test_a_call_may_end_while_its_form_is_compiled(how: str) -> None:
     scripted_run(test)
 
 
-def test_a_deadline_holds_while_a_form_is_compiled() -> None:
+@pytest.mark.parametrize(
+    ("timeouts", "param"),
+    [
+        (Timeouts(total_s=0.05), "timeout"),
+        (Timeouts(queue_s=0.05, first_token_s=50.0, total_s=60.0), "timeout.queue"),
+        (Timeouts(first_token_s=0.05, total_s=60.0), "timeout.first_token"),
+    ],
+)
+def test_a_deadline_holds_while_a_form_is_compiled(timeouts: Timeouts, param: str) -> None:
     async def test(scripted: ScriptedEngine) -> None:
         stop_the_compiler(scripted)
         params = SamplingParams(structured_outputs=StructuredOutputsParams(regex="a+"))
-        with pytest.raises(DeadlineError):
-            async for _ in scripted.engine.generate([65], params, timeout_s=0.05):
+        with pytest.raises(DeadlineError, match=f"{param} of 0.05 s") as caught:
+            async for _ in scripted.engine.generate([65], params, timeout_s=timeouts):
                 pass
+        assert caught.value.param == param
         await wait_until(lambda: not scripted.engine._forms.compiler._running)
 
     scripted_run(test)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from qanat.core.errors import DeadlineError
 from qanat.core.request import FinishReason
+from qanat.core.timeouts import Timeouts
 from tests.support.step_loop import StepLoop, make_request
 
 
@@ -150,6 +151,22 @@ def test_s12_an_output_that_goes_on_is_not_held_to_the_first_token() -> None:
     assert len(loop.tokens["a"]) == 10
 
 
+@pytest.mark.parametrize("span_s", [1e-9, 0.1, 12.5, 1234567.0])
+def test_s12_messages_say_what_was_asked_for_whatever_the_clock_makes_of_it(span_s: float) -> None:
+    loop = StepLoop(max_num_seqs=1)
+    loop.clock.now_s = 87654321.123
+    loop.add(make_request("first", 16, 20))
+    parts = {"timeout": "total_s", "timeout.queue": "queue_s", "timeout.first_token": "first_token_s"}
+    for param, part in parts.items():
+        timeouts = Timeouts(**{part: span_s})
+        loop.add(make_request(param, 16, 4, arrival_time_s=loop.clock.now_s, timeouts=timeouts))
+    loop.step()
+    loop.clock.advance(2 * span_s + 1e-6)
+    loop.step()
+    for param in parts:
+        assert f"{param} of {span_s:.10g} s" in error_of(loop, param)[1]
+
+
 DEADLINE = st.one_of(st.none(), st.floats(0.0, 3.0))
 
 
@@ -184,23 +201,14 @@ def test_s12_every_request_ends_once_and_never_works_past_its_deadline(
         for name, request in loop.requests.items():
             if name in loop.ends:
                 continue
-            passed = [request.deadline_s]
-            passed += [] if loop.tokens[name] else [request.first_token_deadline_s]
-            assert all(one is None or loop.clock.now_s <= one + 2 * step_s for one in passed)
+            due = {"timeout"} if loop.tokens[name] else {"timeout", "timeout.first_token"}
+            ends_s = [one.end_s for one in request.deadlines if one.param in due]
+            assert all(loop.clock.now_s <= end_s + 2 * step_s for end_s in ends_s)
     for name, end in loop.ends.items():
         request = loop.requests[name]
         if end.finish_reason is FinishReason.ERROR:
             param, _ = error_of(loop, name)
-            assert (
-                getattr(
-                    request,
-                    {
-                        "timeout.queue": "queue_deadline_s",
-                        "timeout.first_token": "first_token_deadline_s",
-                    }.get(param, "deadline_s"),
-                )
-                is not None
-            )
+            assert param in [one.param for one in request.deadlines]
         else:
             assert len(loop.tokens[name]) == request.sampling.max_tokens
     loop.check_idle()

@@ -12,9 +12,16 @@ from qanat.core.cache_spec import CacheRegion, CacheSpec
 from qanat.core.outputs import RequestOutput
 from qanat.core.request import Request
 from qanat.core.sampling_params import SamplingParams
+from qanat.core.timeouts import Timeouts
 from qanat.scheduler.scheduler import Scheduler
 from tests.support.fake_clock import FakeClock
 from tests.support.fake_executor import FakeExecutor
+
+DEADLINES = {
+    "queue_s": "queue_deadline_s",
+    "first_token_s": "first_token_deadline_s",
+    "total_s": "deadline_s",
+}
 
 
 def small_spec(block_size: int = 16, *, has_states: bool = True) -> CacheSpec:
@@ -28,7 +35,7 @@ def small_spec(block_size: int = 16, *, has_states: bool = True) -> CacheSpec:
 def make_request(request_id: str, prompt: int | list[int], max_tokens: int = 8, **fields: object) -> Request:
     """A request; a prompt given as a length is made of tokens that differ between requests.
 
-    Fields of SamplingParams and of Request may be given by name.
+    Fields of SamplingParams and of Request may be given by name, and deadlines in place of `timeouts`.
     """
     if isinstance(prompt, int):
         base = sum(map(ord, request_id))
@@ -37,6 +44,14 @@ def make_request(request_id: str, prompt: int | list[int], max_tokens: int = 8, 
     names = set(SamplingParams.__struct_fields__) - {"stop_token_ids"}
     sampling_fields = {name: fields.pop(name) for name in list(fields) if name in names}
     seed = fields.pop("request_seed", 1)
+    arrival_s = fields.get("arrival_time_s", 0.0)
+    spans: dict[str, float] = {}
+    for part, name in DEADLINES.items():
+        deadline_s = fields.pop(name, None)
+        if deadline_s is not None:
+            spans[part] = deadline_s - arrival_s  # type: ignore[operator]
+    if spans:
+        fields["timeouts"] = Timeouts(**spans)
     sampling = SamplingParams(max_tokens=max_tokens, **sampling_fields)  # type: ignore[arg-type]
     return Request(
         request_id=request_id,

@@ -8,6 +8,7 @@ import msgspec
 
 from qanat.core.constraint import Constraint
 from qanat.core.sampling_params import SamplingParams
+from qanat.core.timeouts import FIRST_TOKEN, QUEUE, TOTAL, Deadline, Timeouts
 
 
 class FinishReason(str, enum.Enum):
@@ -45,9 +46,7 @@ class Request(msgspec.Struct, kw_only=True):
         stop_token_ids: tokens that end the request: the model's eos ids (unless ignored) and the request's own.
         priority: lower runs first under the priority policy.
         arrival_time_s: seconds on the admitting process's monotonic clock (one host, one clock).
-        deadline_s: the same clock; past it the request ends with an error.
-        queue_deadline_s: likewise, if it has not been scheduled by then.
-        first_token_deadline_s: likewise, if it has no new output token by then.
+        timeouts: how long it may take from then on, in parts.
         cache_salt: keeps prefixes of different owners apart.
         owner: whose request it is; waiting owners take turns.
         constraint: the compiled form of `sampling.structured_outputs`.
@@ -67,9 +66,7 @@ class Request(msgspec.Struct, kw_only=True):
     stop_token_ids: list[int] = msgspec.field(default_factory=list)
     priority: int = 0
     arrival_time_s: float = 0.0
-    deadline_s: float | None = None
-    queue_deadline_s: float | None = None
-    first_token_deadline_s: float | None = None
+    timeouts: Timeouts = Timeouts()
     cache_salt: str = ""
     owner: str = ""
     constraint: Constraint | None = None
@@ -93,6 +90,18 @@ class Request(msgspec.Struct, kw_only=True):
     def num_tokens(self) -> int:
         """Tokens known so far: prompt and output."""
         return len(self.prompt_token_ids) + len(self.output_token_ids)
+
+    @property
+    def deadlines(self) -> list[Deadline]:
+        """When its time is up, for each part that is bounded: queue, first token, total."""
+        timeouts = self.timeouts
+        spans = (
+            (QUEUE, timeouts.queue_s),
+            (FIRST_TOKEN, timeouts.first_token_s),
+            (TOTAL, timeouts.total_s),
+        )
+        arrival_s = self.arrival_time_s
+        return [Deadline(arrival_s + span_s, param, span_s) for param, span_s in spans if span_s is not None]
 
     @property
     def max_total_tokens(self) -> int:

@@ -85,9 +85,7 @@ class Admission:
                 stop_token_ids=list(stop_token_ids),
                 priority=priority,
                 arrival_time_s=now_s,
-                deadline_s=_deadline_s(now_s, timeouts.total_s),
-                queue_deadline_s=_deadline_s(now_s, timeouts.queue_s),
-                first_token_deadline_s=_deadline_s(now_s, timeouts.first_token_s),
+                timeouts=timeouts,
                 cache_salt=cache_salt,
                 owner=owner,
             )
@@ -160,7 +158,3 @@ class Admission:
         spellings = [spelling for word in words for spelling in (word, " " + word.lstrip())]
         sequences = [self._tokenizer.encode(spelling) for spelling in spellings]
         return [list(ids) for ids in dict.fromkeys(tuple(ids) for ids in sequences) if ids]
-
-
-def _deadline_s(now_s: float, timeout_s: float | None) -> float | None:
-    return None if timeout_s is None else now_s + timeout_s

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
 
 from qanat.config.resolved import ResolvedConfig
 from qanat.core.constraint import Thinking
-from qanat.core.errors import DeadlineError, QanatError
-from qanat.core.request import Request
+from qanat.core.errors import QanatError
 from qanat.core.sampling_params import SamplingParams
 from qanat.engine.constraints import ConstraintMaker, VocabularyPacker
 from qanat.engine.request_stream import RequestStream
@@ -33,7 +31,7 @@ class FormDesk:
     def __init__(self, tokenizer: Tokenizer, config: ResolvedConfig) -> None:
         self.vocabulary = VocabularyPacker(tokenizer, config)
         self.compiler = GrammarCompiler(config.structured, self.vocabulary.packed)
-        self.maker = ConstraintMaker(tokenizer, config)
+        self.maker = ConstraintMaker(tokenizer, config, self.vocabulary)
 
     async def constrain(self, stream: RequestStream, sampling: SamplingParams, thinking: Thinking) -> bool:
         """Fixes the form of a call to its requests. False if the call was ended meanwhile.
@@ -44,13 +42,15 @@ class FormDesk:
         """
         if sampling.structured_outputs is None:
             return True
-        owner = next(iter(stream.requests.values())).owner
+        first = next(iter(stream.requests.values()))
+        deadline = min(first.deadlines, key=lambda one: one.end_s, default=None)
         compiling = asyncio.create_task(
-            self.compiler.compile(sampling.structured_outputs, owner, stream.note_cost)
+            self.compiler.compile(sampling.structured_outputs, first.owner, stream.note_cost)
         )
         stream.preparation = compiling
         try:
-            await asyncio.wait({compiling}, timeout=_time_left_s(stream.requests.values()))
+            left_s = None if deadline is None else max(0.0, deadline.end_s - time.monotonic())
+            await asyncio.wait({compiling}, timeout=left_s)
         finally:
             stream.preparation = None
             if not compiling.done():
@@ -58,10 +58,8 @@ class FormDesk:
         if stream.is_broken_off:
             return False
         try:
-            if not compiling.done():
-                raise DeadlineError(
-                    "The request's deadline passed before its form was compiled. Allow it more time."
-                )
+            if deadline is not None and not compiling.done():
+                raise deadline.error("its form was compiled")
             constraint = self.maker.constraint(compiling.result(), thinking)
         except QanatError as error:
             error.has_cost = stream.has_cost
@@ -77,14 +75,3 @@ class FormDesk:
     async def shutdown(self) -> None:
         """Ends the compile process. Safe to call twice."""
         await self.compiler.shutdown()
-
-
-def _time_left_s(requests: Iterable[Request]) -> float | None:
-    """Seconds up to the first deadline of any request; None if there is none."""
-    deadlines = [
-        deadline_s
-        for one in requests
-        for deadline_s in (one.deadline_s, one.queue_deadline_s, one.first_token_deadline_s)
-        if deadline_s is not None
-    ]
-    return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None

@@ -13,8 +13,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from qanat.core.constraint import Constraint
-from qanat.core.errors import DeadlineError, QanatError, QueueFullError
+from qanat.core.errors import QanatError, QueueFullError
 from qanat.core.request import Request
+from qanat.core.timeouts import Deadline
 from qanat.structured.factory import Form, FormFactory
 
 logger = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ class FormPreparation:
         if not self._waiting:
             return False
         now_s = self._clock()
-        return any(one.form.done() or _is_late(one.request, now_s) for one in self._waiting.values())
+        return any(one.form.done() or _late(one.request, now_s) for one in self._waiting.values())
 
     def hold(self, request: Request) -> bool:
         """Takes care of a request's form until `release`. False if it has to wait here for it.
@@ -94,13 +95,13 @@ class FormPreparation:
         now_s = self._clock()
         taken: list[tuple[Request, QanatError | None]] = []
         for request_id, one in list(self._waiting.items()):
-            is_late = _is_late(one.request, now_s)
-            if not one.form.done() and not is_late:
+            late = _late(one.request, now_s)
+            if not one.form.done() and late is None:
                 continue
             del self._waiting[request_id]
             error: QanatError | None = None
-            if is_late:
-                error = DeadlineError("The request's deadline passed before its form was compiled.")
+            if late is not None:
+                error = late.error("its form was compiled")
             else:
                 error = _error_of(one.form)
             if error is None:
@@ -147,8 +148,8 @@ class FormPreparation:
             logger.exception("The grammar library could not be made ready.")
 
 
-def _is_late(request: Request, now_s: float) -> bool:
-    return request.deadline_s is not None and request.deadline_s <= now_s
+def _late(request: Request, now_s: float) -> Deadline | None:
+    return next((deadline for deadline in request.deadlines if deadline.end_s <= now_s), None)
 
 
 def _error_of(form: Future[Form]) -> QanatError | None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from qanat.cache.manager import HybridCacheManager
+from qanat.core.timeouts import FIRST_TOKEN, QUEUE, Deadline
 from qanat.scheduler.lazy_heap import LazyHeap
 from qanat.scheduler.live_request import LiveRequest
 from qanat.scheduler.prefill_pace import PrefillPace
 
 MARGIN = 1.25
 """A request is given up early only if it would still be late were its prompt computed faster by this factor."""
-
-QUEUE, FIRST_TOKEN, TOTAL = "timeout.queue", "timeout.first_token", "timeout"
 
 
 @dataclass(frozen=True)
@@ -59,78 +58,70 @@ class Deadlines:
             missed = self.missed(live, now_s)
             if missed is not None:
                 return live, missed
-            open_s = [deadline_s for deadline_s, _ in _open_deadlines(live)]
+            open_s = [deadline.end_s for deadline in _open_deadlines(live)]
             if open_s:
                 self._looks.push((min(open_s),), live.number, live)
         return None
 
     def missed(self, live: LiveRequest, now_s: float) -> Missed | None:
         """The deadline that a request has missed or is bound to miss; None while there is hope."""
-        for deadline_s, param in _open_deadlines(live):
-            if deadline_s <= now_s:
-                return _missed(live, deadline_s, param)
+        for deadline in _open_deadlines(live):
+            if deadline.end_s <= now_s:
+                return _missed(live, deadline)
         if live.first_scheduled_s is not None or not self._pace.is_measured:
             return None
-        for deadline_s, param in _open_deadlines(live):
-            if param == QUEUE or self._prefill_s(live) <= MARGIN * (deadline_s - now_s):
+        for deadline in _open_deadlines(live):
+            left_s = MARGIN * (deadline.end_s - now_s)
+            if deadline.param == QUEUE or self._prefill_s(live) <= left_s:
                 continue
             num_tokens = live.request.num_tokens - self._cache.lookup(live.request).num_tokens
             need_s = num_tokens * self._pace.s_per_token
-            if need_s > MARGIN * (deadline_s - now_s):
-                return _hopeless(live, deadline_s, param, num_tokens, need_s, now_s)
+            if need_s > left_s:
+                return _hopeless(deadline, num_tokens, need_s, now_s)
         return None
 
     def _next_look_s(self, live: LiveRequest) -> float | None:
-        looks = [deadline_s for deadline_s, _ in _open_deadlines(live)]
+        deadlines = _open_deadlines(live)
+        looks = [deadline.end_s for deadline in deadlines]
         if not looks:
             return None
         if self._pace.is_measured:
             lead_s = self._prefill_s(live) / MARGIN
-            looks += [deadline_s - lead_s for deadline_s, param in _open_deadlines(live) if param != QUEUE]
+            looks += [deadline.end_s - lead_s for deadline in deadlines if deadline.param != QUEUE]
         return min(looks)
 
     def _prefill_s(self, live: LiveRequest) -> float:
         return live.request.num_tokens * self._pace.s_per_token
 
 
-def _open_deadlines(live: LiveRequest) -> list[tuple[float, str]]:
-    """Deadlines that still mean something, with their names."""
-    request = live.request
-    found: list[tuple[float, str]] = []
-    if request.queue_deadline_s is not None and live.first_scheduled_s is None:
-        found.append((request.queue_deadline_s, QUEUE))
-    if request.first_token_deadline_s is not None and live.first_token_s is None:
-        found.append((request.first_token_deadline_s, FIRST_TOKEN))
-    if request.deadline_s is not None:
-        found.append((request.deadline_s, TOTAL))
-    return found
+def _open_deadlines(live: LiveRequest) -> list[Deadline]:
+    """Deadlines that still mean something."""
+    return [
+        one
+        for one in live.request.deadlines
+        if not (one.param == QUEUE and live.first_scheduled_s is not None)
+        and not (one.param == FIRST_TOKEN and live.first_token_s is not None)
+    ]
 
 
-def _missed(live: LiveRequest, deadline_s: float, param: str) -> Missed:
-    span_s = deadline_s - live.request.arrival_time_s
+def _missed(live: LiveRequest, deadline: Deadline) -> Missed:
+    param = deadline.param
     if param == QUEUE:
-        return Missed(
-            param, f"The request waited for its {param} of {span_s:g} s. Allow it more time, or try later."
-        )
+        return Missed(param, f"The request waited for its {deadline}. Allow it more time, or try later.")
     if param == FIRST_TOKEN:
-        return Missed(
-            param, f"The request had no first token within its {param} of {span_s:g} s. Allow it more time."
-        )
+        return Missed(param, f"The request had no first token within its {deadline}. Allow it more time.")
     num_tokens = live.request.num_output_tokens
     return Missed(
         param,
-        f"The request's deadline passed after {num_tokens} output tokens ({param} of {span_s:g} s). Allow it more "
-        "time.",
+        f"The request's deadline passed after {num_tokens} output tokens ({deadline}). Allow it more time.",
     )
 
 
-def _hopeless(
-    live: LiveRequest, deadline_s: float, param: str, num_tokens: int, need_s: float, now_s: float
-) -> Missed:
-    span_s, left_s = deadline_s - live.request.arrival_time_s, max(0.0, deadline_s - now_s)
+def _hopeless(deadline: Deadline, num_tokens: int, need_s: float, now_s: float) -> Missed:
+    left_s = max(0.0, deadline.end_s - now_s)
     return Missed(
-        param,
-        f"The request cannot keep its {param} of {span_s:g} s: {left_s:.3g} s are left, and its {num_tokens} tokens "
+        deadline.param,
+        f"The request cannot keep its {deadline}: {left_s:.3g} s are left, and its {num_tokens} tokens "
         f"need about {need_s:.3g} s until the first output. Nothing was computed for it. Allow it more time, or try "
         "later.",
     )
