@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import logging
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,10 @@ from hypothesis import strategies as st
 
 from qanat.config.engine_config import ServerOptions
 from qanat.core.errors import ConfigError
+from qanat.server import keys as keys_module
 from qanat.server.caller import Caller
 from qanat.server.keys import CHECK_INTERVAL_S, Keys
-from qanat.server.keys_file import FIELDS, Rules, read_keys_file
+from qanat.server.keys_file import FIELDS, Entries, Rules, read_keys_file
 from tests.server.test_run import arguments, model  # noqa: F401
 from tests.support.fake_clock import FakeClock
 from tests.support.server_process import ServerProcess, run_command
@@ -55,6 +58,10 @@ def keys_of(path: str, clock: FakeClock | None = None, **options: Any) -> Keys:
     return Keys(ServerOptions(api_keys_file=path, **options), Rules(("scripted",)), clock or FakeClock())
 
 
+def find(keys: Keys, key: str) -> Caller | None:
+    return asyncio.run(keys.find(key))
+
+
 def test_every_field_reaches_the_caller(tmp_path: Path) -> None:
     keys = keys_of(write(tmp_path, FULL.format(digest=digest("night-1"), other=digest("night-2").upper())))
     alice = Caller(
@@ -66,10 +73,10 @@ def test_every_field_reaches_the_caller(tmp_path: Path) -> None:
         requests_per_minute=100,
     )
     batch = Caller("nightly.batch", is_named=True, may_resume=True, priority=5)
-    assert keys.find("alice-secret") == alice
-    assert keys.find("night-1") == keys.find("night-2") == batch
-    assert keys.find("ops-secret") == Caller("ops", is_named=True, is_admin=True, may_resume=True)
-    assert keys.find("alice") is None and keys.find("") is None and keys.find(digest("night-1")) is None
+    assert find(keys, "alice-secret") == alice
+    assert find(keys, "night-1") == find(keys, "night-2") == batch
+    assert find(keys, "ops-secret") == Caller("ops", is_named=True, is_admin=True, may_resume=True)
+    assert find(keys, "alice") is None and find(keys, "") is None and find(keys, digest("night-1")) is None
     assert keys.is_required and keys.has_admins
 
 
@@ -84,21 +91,21 @@ def test_the_page_about_limits_shows_a_file_that_is_read_and_names_every_field(t
 def test_json_is_read_too_and_a_key_of_digits_is_a_text(tmp_path: Path) -> None:
     entries = [{"name": "a", "key": "0123"}, {"name": "b", "sha256": digest("b-key"), "tokens_per_minute": 5}]
     keys = keys_of(write(tmp_path, json.dumps({"keys": entries}, indent="\t")))
-    assert keys.find("0123") == Caller("a", is_named=True)
-    assert keys.find("b-key") == Caller("b", is_named=True, tokens_per_minute=5)
+    assert find(keys, "0123") == Caller("a", is_named=True)
+    assert find(keys, "b-key") == Caller("b", is_named=True, tokens_per_minute=5)
 
 
 def test_a_key_need_not_be_ascii(tmp_path: Path) -> None:
     keys = keys_of(write(tmp_path, "keys: [{name: a, key: ключ}]"), api_key=("clé",))
     for key, name in (("ключ", "a"), ("clé", "api-key-1")):
-        caller = keys.find(key.encode().decode("latin-1"))
+        caller = find(keys, key.encode().decode("latin-1"))
         assert caller is not None and caller.name == name
-    assert keys.find("ключ") is None  # no header can hold it so
+    assert find(keys, "ключ") is None  # no header can hold it so
 
 
 def test_keys_of_flags_work_beside_the_file(tmp_path: Path) -> None:
     keys = keys_of(write(tmp_path, "keys: [{name: a, key: a-key}]"), api_key=("x",), admin_api_key=("y",))
-    callers = [keys.find(key) for key in ("a-key", "x", "y")]
+    callers = [find(keys, key) for key in ("a-key", "x", "y")]
     assert [caller and (caller.name, caller.is_admin, caller.may_resume) for caller in callers] == [
         ("a", False, False),
         ("api-key-1", False, False),
@@ -110,14 +117,16 @@ def test_keys_of_flags_work_beside_the_file(tmp_path: Path) -> None:
 
 def test_an_empty_list_lets_nobody_in(tmp_path: Path) -> None:
     keys = keys_of(write(tmp_path, "keys: []"))
-    assert keys.is_required and keys.find("") is None and not keys.has_admins
+    assert keys.is_required and find(keys, "") is None and not keys.has_admins
 
 
 def test_everybody_may_resume_where_the_flag_says_so(tmp_path: Path) -> None:
     path = write(tmp_path, "keys: [{name: a, key: a-key}]")
     for is_allowed in (False, True):
         keys = keys_of(path, allow_resume=is_allowed, api_key=("x",))
-        assert {caller.may_resume for caller in map(keys.find, ("a-key", "x")) if caller} == {is_allowed}
+        assert {caller.may_resume for caller in (find(keys, key) for key in ("a-key", "x")) if caller} == {
+            is_allowed
+        }
         assert keys.anonymous.may_resume is is_allowed
 
 
@@ -203,24 +212,56 @@ def test_a_changed_file_is_read_again_and_a_broken_one_is_left_aside(
     path = write(tmp_path, "keys: [{name: a, key: a-key}]")
     keys = keys_of(path, clock)
     write(tmp_path, "keys: [{name: b, key: b-key}, {name: c, key: c-key}]")
-    assert keys.find("a-key") is not None  # the last look was just now
+    assert find(keys, "a-key") is not None  # the last look was just now
     clock.advance(CHECK_INTERVAL_S)
     with caplog.at_level(logging.INFO):
-        assert keys.find("a-key") is None and keys.find("b-key") is not None
+        assert find(keys, "a-key") is None and find(keys, "b-key") is not None
         write(tmp_path, "keys: [{name: b, key: new-key, admin: perhaps}]")
         clock.advance(CHECK_INTERVAL_S)
-        assert keys.find("new-key") is None and keys.find("b-key") is not None
+        assert find(keys, "new-key") is None and find(keys, "b-key") is not None
         Path(path).unlink()
         for _ in range(3):
             clock.advance(CHECK_INTERVAL_S)
-            assert keys.find("b-key") is not None
+            assert find(keys, "b-key") is not None
         write(tmp_path, "keys: [{name: b, key: new-key}]")
         clock.advance(CHECK_INTERVAL_S)
-        assert keys.find("new-key") is not None and keys.find("b-key") is None
+        assert find(keys, "new-key") is not None and find(keys, "b-key") is None
     told = [record.message for record in caplog.records]
     assert len(told) == 4, told  # a file that stays away is told once
     assert "line 1, key b: admin must be true or false" in told[1] and "cannot be read" in told[2]
     assert not any("-key" in text.replace("--api-keys-file", "") for text in told)
+
+
+def test_a_changed_file_is_read_beside_the_loop_and_judges_all_who_come_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = FakeClock()
+    path = write(tmp_path, "keys: [{name: a, key: a-key}]")
+    keys = keys_of(path, clock)
+    may_read, readers = threading.Event(), []
+
+    def slowly(path: str, rules: Rules) -> Entries:
+        readers.append(threading.get_ident())
+        assert may_read.wait(60)
+        return read_keys_file(path, rules)
+
+    monkeypatch.setattr(keys_module, "read_keys_file", slowly)
+
+    async def ask() -> list[Caller | None]:
+        write(tmp_path, "keys: [{name: b, key: b-key}]")
+        clock.advance(CHECK_INTERVAL_S)
+        asking = [asyncio.create_task(keys.find(key)) for key in ("a-key", "b-key", "b-key")]
+        leaving = asyncio.create_task(keys.find("a-key"))
+        for _ in range(10):
+            await asyncio.sleep(0)  # the loop goes on
+        assert not any(task.done() for task in asking)
+        leaving.cancel()
+        may_read.set()
+        return await asyncio.gather(*asking)
+
+    old, *new = asyncio.run(ask())
+    assert old is None and new == [Caller("b", is_named=True)] * 2
+    assert len(readers) == 1 and threading.get_ident() not in readers
 
 
 def test_a_file_that_others_may_read_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -204,8 +204,9 @@ def test_a_key_sees_only_its_models(server: AppServer) -> None:
 
 @PATHS
 def test_a_key_gives_its_requests_their_priority(server: AppServer, path: str) -> None:
-    error = refuse(ask(server, "free", path, priority=-1), 400, "priority")
-    assert "must not be below 0" in error["message"]
+    for key in ("free", "flag"):
+        error = refuse(ask(server, key, path, priority=-1), 400, "priority")
+        assert "must not be below 0" in error["message"]
     seen: list[tuple[str, int]] = []
     add = server.scripted.core.add
 
@@ -214,10 +215,10 @@ def test_a_key_gives_its_requests_their_priority(server: AppServer, path: str) -
         add(request)
 
     server.in_loop(lambda: setattr(server.scripted.core, "add", watch))
-    for key, priority in (("late", 0), ("late", 2), ("free", 0), ("boss", -3), ("flag", -3)):
+    for key, priority in (("late", 0), ("late", 2), ("free", 0), ("boss", -3), ("flag", 3)):
         assert ask(server, key, path, priority=priority).status_code == 200
     server.in_loop(lambda: setattr(server.scripted.core, "add", add))
-    assert seen == [("late", 5), ("late", 7), ("free", 0), ("boss", -3), ("api-key-1", -3)]
+    assert seen == [("late", 5), ("late", 7), ("free", 0), ("boss", -3), ("api-key-1", 3)]
 
 
 def test_a_changed_file_holds_for_the_next_requests(tmp_path: Path) -> None:

@@ -46,18 +46,18 @@ class Gate:
                 message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
             await send(message)
 
-        caller = self._caller(scope)
+        caller = await self._caller(scope)
         if isinstance(caller, QanatError):
             await send_error(send_with_id, caller)
             return
         scope[CALLER_KEY] = caller
         await self._app(scope, receive, send_with_id)
 
-    def _caller(self, scope: Scope) -> Caller | QanatError:
+    async def _caller(self, scope: Scope) -> Caller | QanatError:
         """Who sends this request, or why it may not pass."""
         path, keys = scope["path"], self._keys
         scheme, _, key = (header(scope, b"authorization") or "").partition(" ")
-        caller = keys.find(key.strip()) if scheme.lower() == "bearer" else None
+        caller = await keys.find(key.strip()) if scheme.lower() == "bearer" else None
         if path not in ADMIN_PATHS:
             if caller is None and keys.is_required and path not in OPEN_PATHS:
                 return AuthenticationError("The API key is missing or wrong.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import hashlib
 import hmac
@@ -26,8 +27,9 @@ Stamp = tuple[int, int, int, int]
 class Keys:
     """Finds the caller of a key. Only digests of keys are held.
 
-    The file is looked at when a request comes, at most once per CHECK_INTERVAL_S. A file that cannot be used is logged
-    and left aside: the keys that were read last stay.
+    The file is looked at when a request comes, at most once per CHECK_INTERVAL_S. A changed one is read in a thread,
+    and requests with a key wait for that: none is judged by keys that are known to be old. A file that cannot be used
+    is logged and left aside: the keys that were read last stay. Belongs to one event loop.
 
     Args:
         options: the flags.
@@ -59,6 +61,7 @@ class Keys:
         self._rules = rules or Rules()
         self._stamp: Stamp | None = None
         self._looked_s = clock()
+        self._reading: asyncio.Task[None] | None = None
         if self._path is not None:
             self._stamp = _stamp(self._path)
             self._entries = self._with_file(self._path)
@@ -68,13 +71,12 @@ class Keys:
         """True if somebody may use the paths for operators."""
         return any(caller.is_admin for _, caller in self._entries)
 
-    def find(self, key: str) -> Caller | None:
+    async def find(self, key: str) -> Caller | None:
         """Whose key this is, as an HTTP header spells it (one character a byte); None if nobody's.
 
         All keys are compared, each in constant time, so that timing tells nothing about any of them.
         """
-        if self._path is not None and self._clock() - self._looked_s >= CHECK_INTERVAL_S:
-            self.refresh()
+        await self._refresh()
         digest = hashlib.sha256(key.encode("latin-1", "replace")).digest()
         found: Caller | None = None
         for known, caller in self._entries:
@@ -82,27 +84,34 @@ class Keys:
                 found = caller
         return found
 
-    def refresh(self) -> bool:
-        """Reads the file again if it changed; True if a new one is in use."""
-        self._looked_s = self._clock()
-        if self._path is None:
-            return False
-        stamp = _stamp(self._path)
-        if stamp == self._stamp:
-            return False
-        self._stamp = stamp
+    async def _refresh(self) -> None:
+        """Reads the file again if it changed."""
+        if self._reading is None:
+            if self._path is None or self._clock() - self._looked_s < CHECK_INTERVAL_S:
+                return
+            self._looked_s = self._clock()
+            stamp = _stamp(self._path)
+            if stamp == self._stamp:
+                return
+            self._stamp = stamp
+            self._reading = asyncio.create_task(self._read(self._path))
+        await asyncio.shield(self._reading)
+
+    async def _read(self, path: str) -> None:
         try:
-            self._entries = self._with_file(self._path)
-        except ConfigError as error:
-            log.error("The keys file changed and cannot be used; the old keys stay: %s", error.message)
-            return False
-        log.info("The keys file changed; %d keys are in use.", len(self._entries))
-        return True
+            self._entries = await asyncio.to_thread(self._with_file, path)
+        except (ConfigError, OSError) as error:  # the latter if it goes away meanwhile
+            log.error("The keys file changed and cannot be used; the old keys stay: %s", error)
+        else:
+            log.info("The keys file changed; %d keys are in use.", len(self._entries))
+        finally:
+            self._reading = None
 
     def _with_file(self, path: str) -> Entries:
         entries = read_keys_file(path, self._rules)
+        flag_digests = {digest for digest, _ in self._flag_entries}
         for digest, caller in entries:
-            if any(digest == known for known, _ in self._flag_entries):
+            if digest in flag_digests:
                 raise ConfigError(
                     f"{FLAG} {path}: the key of {caller.name} is given by a flag too; leave one out.",
                     param=FLAG,

@@ -20,6 +20,8 @@ from qanat.server.caller import Caller
 log = logging.getLogger(__name__)
 
 FLAG = "--api-keys-file"
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The library's own in C where it was built with it: seven times as fast."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _RESERVED_NAME = re.compile(r"(api|admin)-key-\d+")
 _HEX_DIGEST = re.compile(r"[0-9a-fA-F]{64}")
@@ -63,7 +65,7 @@ def read_keys_file(path: str, rules: Rules) -> Entries:
     # JSON is YAML but for tabs, which its texts cannot contain as they are.
     is_json = text.lstrip().startswith(("{", "["))
     try:
-        root = yaml.compose(text.replace("\t", " ") if is_json else text, yaml.SafeLoader)
+        root = yaml.compose(text.replace("\t", " ") if is_json else text, _LOADER)
     except yaml.MarkedYAMLError as error:  # its own words quote the file
         line = error.problem_mark.line + 1 if error.problem_mark is not None else 1
         raise ConfigError(f"{FLAG} {path} line {line}: neither YAML nor JSON.", param=FLAG) from None
@@ -95,7 +97,7 @@ class _Reader:
         node = fields.get("keys")
         if not isinstance(node, yaml.SequenceNode):
             raise self._error(root, "must hold `keys`, a list with one entry per key")
-        entries: Entries = []
+        entries: dict[bytes, Caller] = {}
         names: set[str] = set()
         for item in node.value:
             self._name = ""
@@ -104,10 +106,10 @@ class _Reader:
                 raise self._error(item, "the name is there twice; one entry may have several keys")
             names.add(caller.name)
             for digest in digests:
-                if any(digest == known for known, _ in entries):
+                if digest in entries:
                     raise self._error(item, "its key belongs to another entry too")
-                entries.append((digest, caller))
-        return entries
+                entries[digest] = caller
+        return list(entries.items())
 
     def _entry(self, node: yaml.Node) -> tuple[list[bytes], Caller]:
         fields = self._mapping(node, FIELDS)

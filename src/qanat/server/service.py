@@ -104,7 +104,7 @@ class Service:
             InvalidRequestError: a priority without the policy for it, or one that the caller may not ask for.
         """
         self.check_model(request.model, caller)
-        if request.priority < 0 and caller.is_named and not caller.is_admin:
+        if request.priority < 0 and caller.name and not caller.is_admin:
             raise InvalidRequestError(
                 "priority must not be below 0: a request may only go behind others of its key.",
                 param="priority",
