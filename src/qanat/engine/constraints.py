@@ -26,7 +26,7 @@ def vocabulary_of(tokenizer: Tokenizer, config: ResolvedConfig) -> Vocabulary:
 
 
 class VocabularyPacker:
-    """A tokenizer's vocabulary as bytes, which take a moment to make and are kept.
+    """A tokenizer's vocabulary as bytes, and what else takes a look at every token: made at once and kept.
 
     Args:
         tokenizer: may still grow.
@@ -37,14 +37,27 @@ class VocabularyPacker:
         self._tokenizer = tokenizer
         self._config = config
         self._packed = b""
+        self._blank_ids: list[int] = []
         self._size = -1
 
     def packed(self) -> bytes:
         """See `Vocabulary.packed`."""
+        self._look()
+        return self._packed
+
+    def blank_ids(self) -> list[int]:
+        """Tokens that are blank lines and nothing else."""
+        self._look()
+        return self._blank_ids
+
+    def _look(self) -> None:
         if self._size != self._tokenizer.vocab_size:
             self._size = self._tokenizer.vocab_size
-            self._packed = vocabulary_of(self._tokenizer, self._config).packed()
-        return self._packed
+            vocabulary = vocabulary_of(self._tokenizer, self._config)
+            self._packed = vocabulary.packed()
+            self._blank_ids = [
+                token_id for token_id, spelled in enumerate(vocabulary.tokens) if spelled in BLANKS
+            ]
 
 
 def check_form(sampling: SamplingParams, eos_token_ids: tuple[int, ...], num_valid_token_ids: int) -> None:
@@ -73,16 +86,15 @@ class ConstraintMaker:
     Args:
         tokenizer: knows the tags of thoughts.
         config: the resolved configuration.
+        vocabulary: of that tokenizer.
     """
 
-    def __init__(self, tokenizer: Tokenizer, config: ResolvedConfig) -> None:
+    def __init__(self, tokenizer: Tokenizer, config: ResolvedConfig, vocabulary: VocabularyPacker) -> None:
         self._settings = config.structured
         self._start_id = tokenizer.token_id(THINK_START)
         self._end_id = tokenizer.token_id(THINK_END)
         self._call_start_id = tokenizer.token_id(CALL_START)
-        self._tokenizer = tokenizer
-        self._blank_ids: list[int] = []
-        self._num_looked_at = 0
+        self._vocabulary = vocabulary
 
     def constraint(self, grammar: str, thinking: Thinking) -> Constraint:
         """What travels with a request; a model without tags for thoughts has none.
@@ -94,15 +106,7 @@ class ConstraintMaker:
         backend = self._settings.backend
         if thinking is Thinking.NONE or self._end_id is None or self._settings.is_in_reasoning:
             return Constraint(backend, grammar)
+        blank_ids = self._vocabulary.blank_ids()
         return Constraint(
-            backend, grammar, thinking, self._start_id, self._end_id, self._blanks(), self._call_start_id
+            backend, grammar, thinking, self._start_id, self._end_id, blank_ids, self._call_start_id
         )
-
-    def _blanks(self) -> list[int]:
-        """Tokens that are blank lines and nothing else; looked for once."""
-        size = self._tokenizer.vocab_size
-        if size != self._num_looked_at:
-            self._num_looked_at = size
-            spelled = self._tokenizer.token_bytes
-            self._blank_ids = [token_id for token_id in range(size) if spelled(token_id) in BLANKS]
-        return self._blank_ids

@@ -46,10 +46,9 @@ class SyncEngine:
         self.decisions = [*decisions, *ready.decisions]
         self.memory_plan = ready.memory_plan
         self._admission = Admission(self.config, self.tokenizer, self.memory_plan.max_cached_tokens)
-        self._constraints = ConstraintMaker(self.tokenizer, self.config)
-        self._compiler = BlockingCompiler(
-            self.config.structured, VocabularyPacker(self.tokenizer, self.config).packed
-        )
+        vocabulary = VocabularyPacker(self.tokenizer, self.config)
+        self._constraints = ConstraintMaker(self.tokenizer, self.config, vocabulary)
+        self._compiler = BlockingCompiler(self.config.structured, vocabulary.packed)
         self._processors: dict[str, OutputProcessor] = {}
         self._owners: dict[str, str] = {}
 
