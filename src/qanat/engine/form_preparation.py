@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 from qanat.core.constraint import Constraint
@@ -17,6 +17,7 @@ from qanat.core.errors import QanatError, QueueFullError
 from qanat.core.request import Request
 from qanat.core.timeouts import Deadline
 from qanat.structured.factory import Form, FormFactory
+from qanat.structured.threads import roomy_threads
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ class FormPreparation:
         self._backend = backend
         self._max_waiting = max_waiting
         self._clock = clock
-        self._threads = ThreadPoolExecutor(NUM_THREADS, "forms", initializer=_give_way)
+        self._threads = roomy_threads(NUM_THREADS, "forms", _give_way)
         self._waiting: dict[str, _Waiting] = {}
         self._running: dict[tuple[str, str], Future[Form]] = {}
         self._held: dict[str, Form] = {}
