@@ -420,6 +420,86 @@ def test_the_options_of_the_answer_are_kept() -> None:
     assert not walker.accepts('{"a": 1}')
 
 
+@BOTH
+@pytest.mark.parametrize("has_tags", [True, False])
+def test_a_choice_beside_tools_is_the_text_that_it_is_alone(call_format: str, has_tags: bool) -> None:
+    answer = StructuredOutputsParams(choice=["<tool_call>", "a (b) [c] \n#é😀\\"])
+    alone = FormWalker(answer, has_tags=has_tags)
+    beside = form(TOOLS, call_format, is_required=False, answer=answer, has_tags=has_tags)
+    for text in ("<tool_call>", "a (b) [c] \n#é😀\\"):
+        # As text: the small vocabulary spells it byte by byte where it has no token of that name.
+        assert beside.accepts(text) == alone.accepts(text) == (not has_tags or text[0] != "<")
+    assert beside.begins("<tool_cal") and alone.begins("<tool_cal")
+
+
+NESTED = {
+    "type": "object",
+    "properties": {"o": {"type": "object", "properties": {"k": {}, "l": {}}}},
+    "required": ["o"],
+}
+
+
+def between_xml_tags(schema: dict[str, Any], **options: bool) -> FormWalker:
+    content = {"type": "qwen_xml_parameter", "json_schema": schema}
+    return FormWalker(
+        StructuredOutputsParams(structural_tag={"type": "structural_tag", "format": content}, **options)
+    )
+
+
+def test_between_xml_tags_json_without_whitespace_has_none() -> None:
+    loose, tight = between_xml_tags(NESTED), between_xml_tags(NESTED, disable_any_whitespace=True)
+    plain, spaced = (
+        f"<parameter=o>\n{value}\n</parameter>\n" for value in ('{"k":1,"l":2}', '{"k": 1, "l": 2}')
+    )
+    assert loose.accepts(plain) and loose.accepts(spaced)
+    assert tight.accepts(plain) and not tight.accepts(spaced)
+
+
+@pytest.mark.parametrize(
+    ("schema", "is_open"),
+    [
+        (NESTED, False),
+        ({"$ref": "#/$defs/A", "$defs": {"A": NESTED}}, False),
+        ({**NESTED, "additionalProperties": True}, True),
+        ({"allOf": [NESTED, {"properties": {"p": {}}}]}, True),
+        ({"type": "object", "required": ["o"]}, True),
+    ],
+)
+def test_between_xml_tags_further_parameters_may_be_switched_off(
+    schema: dict[str, Any], is_open: bool
+) -> None:
+    text = '<parameter=o>\n{"k": 1}\n</parameter>\n'
+    further = f"{text}<parameter=q>\n1\n</parameter>\n"
+    assert between_xml_tags(schema).accepts(further)
+    closed_too = between_xml_tags(schema, disable_additional_properties=True)
+    assert closed_too.accepts(text)
+    assert closed_too.accepts(further) == is_open
+
+
+FAULTY: dict[str, dict[str, Any]] = {
+    "pattern": {"type": "string", "pattern": "(?=x)"},
+    "keyword": {"not": {"type": "null"}},
+    "type": {"type": "objct"},
+    "bounds": {"type": "string", "minLength": 3, "maxLength": 2},
+}
+
+
+@BOTH
+@pytest.mark.parametrize("fault", FAULTY)
+def test_a_faulty_strict_function_is_named(call_format: str, fault: str) -> None:
+    answer = StructuredOutputsParams(json_object=True)
+    faulty = tool("faulty", {"type": "object", "properties": {"a": FAULTY[fault]}})
+    with pytest.raises(StructuredOutputError, match="function 'faulty'") as caught:
+        form([*TOOLS, faulty], call_format, is_required=False, answer=answer)
+    assert caught.value.param == "tools"
+
+
+def test_a_function_whose_name_cannot_be_written_is_a_fault_of_the_tools() -> None:
+    with pytest.raises(StructuredOutputError, match="a<b") as caught:
+        form([tool("a<b")], "qwen3_xml")
+    assert caught.value.param == "tools"
+
+
 HARD = {
     "type": "object",
     "properties": {"a": {"type": "string", "pattern": "(?=x)"}, "b": {"not": {}}, "c": {"type": "objct"}},

@@ -10,9 +10,9 @@ from qanat.core.errors import StructuredOutputError
 from qanat.core.structured_outputs import StructuredOutputsParams
 from qanat.structured.grammars import lark_of
 from qanat.structured.json_schema import WHITESPACE, SchemaDocument, decoded_schema, schema_text
-from qanat.structured.lark import Grammar, TokenId, escaped
+from qanat.structured.lark import Grammar, TokenId, one_of_texts
 from qanat.structured.library import check_schema_source
-from qanat.structured.tags import Format, TagGrammar, decoded_tag
+from qanat.structured.tags import FUNCTION, Format, TagGrammar, decoded_tag
 from qanat.structured.xml_arguments import XmlArguments
 
 
@@ -71,7 +71,7 @@ class _Translation:
     def _choice(self, texts: list[str]) -> str:
         if not texts:
             raise StructuredOutputError("choice needs at least one text.", param="choice")
-        return self._grammar.terminal("/" + "|".join(escaped(text) for text in texts) + "/")
+        return self._grammar.terminal(f"/{one_of_texts(texts)}/")
 
     def _json_format(self, node: Format) -> str:
         style = node.get("style", "json")
@@ -88,18 +88,27 @@ class _Translation:
 
     def _json(self, node: Format, *, is_lenient: bool) -> str:
         source = self._schema(node.get("json_schema"), is_lenient=is_lenient)
-        if is_lenient:
+        if is_lenient or FUNCTION in node:  # else the library's word on the whole is early enough
             check_schema_source(source)
         return self._grammar.rule(f"%json {source}")
 
     def _xml_format(self, node: Format) -> str:
         schema = decoded_schema(node.get("json_schema"))
         if node.get("strict") is not False:
-            return XmlArguments(self._grammar, schema, is_lenient=False).expression()
+            return self._xml(schema, is_lenient=False)
         try:
-            return XmlArguments(self._grammar, schema, is_lenient=True).expression()
+            return self._xml(schema, is_lenient=True)
         except StructuredOutputError:
-            return XmlArguments(self._grammar, {"type": "object"}, is_lenient=True).expression()
+            return self._xml({"type": "object"}, is_lenient=True)
+
+    def _xml(self, schema: Any, *, is_lenient: bool) -> str:
+        return XmlArguments(
+            self._grammar,
+            schema,
+            is_lenient=is_lenient,
+            is_closed=self._params.disable_additional_properties,
+            is_compact=self._params.disable_any_whitespace,
+        ).expression()
 
     def _regex_format(self, node: Format) -> str:
         pattern = node.get("pattern")

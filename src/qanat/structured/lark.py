@@ -20,6 +20,11 @@ def escaped(text: str) -> str:
     return "".join(char if char.isascii() and char.isalnum() else f"\\x{{{ord(char):X}}}" for char in text)
 
 
+def one_of_texts(texts: Sequence[str]) -> str:
+    """A regular expression that matches exactly these texts."""
+    return "|".join(escaped(text) for text in texts)
+
+
 def pieces_of(text: str, token_id: TokenId) -> list[str | int]:
     """A text cut into plain texts, none of them empty, and the ids of tokens that it spells."""
     pieces: list[str | int] = []

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -14,6 +15,9 @@ MAX_FORMATS = 10_000
 """Formats within one structural tag."""
 MAX_DEPTH = 50
 """Levels of nesting."""
+
+FUNCTION = "function"
+"""Field of a format that holds a schema: the function whose arguments it is about, for messages."""
 
 Format = Mapping[str, Any]
 Ends = Sequence[str]
@@ -98,7 +102,8 @@ class TagGrammar:
         if kind in self._composed:
             return self._composed[kind](node, ends, depth + 1)
         if kind in self._contents:
-            return self._ended(self._contents[kind](node), ends)
+            with naming_function(node):
+                return self._ended(self._contents[kind](node), ends)
         known = ", ".join(sorted({*self._composed, *self._contents}))
         raise StructuredOutputError(
             f"The structural tag's format type {kind!r} is not supported; types are {known}."
@@ -228,6 +233,18 @@ class TagGrammar:
 
     def _rule(self, expression: str) -> str:
         return self._grammar.rule(expression)
+
+
+@contextmanager
+def naming_function(node: Format) -> Iterator[None]:
+    """What is wrong within a format about a function is told as a fault of that function."""
+    try:
+        yield
+    except (StructuredOutputError, ValueError) as error:
+        if FUNCTION not in node:
+            raise
+        why = error.message if isinstance(error, StructuredOutputError) else error
+        raise StructuredOutputError(f"The function {node[FUNCTION]!r}: {why}", param="tools") from None
 
 
 def _is_open(node: Format) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 from qanat.core.errors import StructuredOutputError
 from qanat.core.structured_outputs import StructuredOutputsParams
+from qanat.structured.lark import one_of_texts
 from qanat.structured.schema_keywords import COMBINATORS
 
 _OPEN = "<tool_call>"
@@ -84,7 +85,8 @@ def _tag(function: Mapping[str, Any], call_format: str, *, is_held: bool) -> dic
         }
     if not _XML_NAME.fullmatch(name):
         raise StructuredOutputError(
-            f"The function name {name!r} cannot be written in a call; leave out <, > and lines."
+            f"The function name {name!r} cannot be written in a call; leave out <, > and lines.",
+            param="tools",
         )
     begin = f"{_OPEN}\n<function={name}>\n"
     end = f"</function>\n{_CLOSE}"
@@ -110,5 +112,8 @@ def _format_of(answer: StructuredOutputsParams) -> dict[str, Any]:
     if answer.grammar is not None:
         return {"type": "grammar", "grammar": answer.grammar}
     if answer.choice is not None:
-        return {"type": "or", "elements": [{"type": "const_string", "value": text} for text in answer.choice]}
+        if not answer.choice:
+            raise StructuredOutputError("choice needs at least one text.", param="choice")
+        # An expression, as it is alone: texts that spell a token of the vocabulary stay texts.
+        return {"type": "regex", "pattern": one_of_texts(answer.choice)}
     return {"type": "json_schema", "json_schema": {"type": "object"} if answer.json is None else answer.json}

@@ -13,7 +13,7 @@ from qanat.structured.json_schema import SchemaDocument, decoded_schema, schema_
 from qanat.structured.lark import TokenId, pieces_of
 from qanat.structured.schema_keywords import COMBINATORS
 from qanat.structured.schema_logic import Schema, nodes_of
-from qanat.structured.tags import Format, decoded_tag
+from qanat.structured.tags import Format, decoded_tag, naming_function
 
 MAX_WHITESPACE = 32
 """Characters of whitespace between two parts of a JSON text."""
@@ -79,7 +79,8 @@ class XgrammarForms:
         if kind == "const_string":
             return _sequence(self._literal(_text(node, "value")))
         if kind == "json_schema":
-            return self._json(node)
+            with naming_function(node):
+                return self._json(node)
         if kind == "regex":
             return _regex(node)
         if kind == "grammar":

@@ -20,6 +20,7 @@ from qanat.structured.lark import ANY_TEXT, Grammar, escaped
 from qanat.structured.library import check_schema_source
 from qanat.structured.parameters import json_of, parameter_types
 from qanat.structured.schema_branches import ANY_TEXT_BRANCH, Branch, branches_of, exact_type, searching
+from qanat.structured.schema_keywords import COMBINATORS
 from qanat.structured.schema_logic import Schema, has_instance
 from qanat.structured.schema_paths import find_reference, refuse, target_of
 from qanat.structured.xml_safe import restricted, without_closing_tag
@@ -35,7 +36,7 @@ _SPELLINGS = {
     "integer": r"-?(0|[1-9][0-9]*)",
     "number": r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?",
 }
-_SEPARATORS = (", ?", ": ?")
+_SEPARATORS, _COMPACT_SEPARATORS = (", ?", ": ?"), (",", ":")
 _BRACKETS = {"object": r"\{", "array": r"\["}
 _NESTED = frozenset(_BRACKETS)
 _NUMBERS = frozenset({"integer", "number"})
@@ -49,18 +50,30 @@ class XmlArguments:
         grammar: takes the rules.
         schema: of all parameters.
         is_lenient: what cannot be enforced is left out instead of refused.
+        is_closed: there are only the listed parameters, unless the schema says otherwise; so it is with objects.
+        is_compact: no whitespace between the parts of a JSON text.
     """
 
-    def __init__(self, grammar: Grammar, schema: Any, *, is_lenient: bool) -> None:
+    def __init__(
+        self,
+        grammar: Grammar,
+        schema: Any,
+        *,
+        is_lenient: bool,
+        is_closed: bool = False,
+        is_compact: bool = False,
+    ) -> None:
         self._grammar = grammar
         self._root = schema
         self._is_lenient = is_lenient
-        self._document = SchemaDocument(schema, is_lenient=is_lenient)
+        self._is_closed_if_listed = is_closed
+        self._separators = _COMPACT_SEPARATORS if is_compact else _SEPARATORS
+        self._document = SchemaDocument(schema, is_closed=is_closed, is_lenient=is_lenient)
         self._properties: dict[str, list[tuple[str, ...]]] = {}
         self._required: dict[str, None] = {}
         self._others: list[tuple[str, ...]] = []
         self._is_closed = False
-        self._collect((), set())
+        self._collect((), set(), is_composed=False)
 
     def expression(self) -> str:
         """All parameters in the schema's order, optional ones perhaps, further ones after them where they may be.
@@ -74,8 +87,8 @@ class XmlArguments:
             parts.append(self._further(names))
         return self._grammar.rule(" ".join(part for part in parts if part) or '""')
 
-    def _collect(self, path: tuple[str, ...], seen: set[tuple[str, ...]]) -> None:
-        """Gathers what the schemas say that all hold for the arguments."""
+    def _collect(self, path: tuple[str, ...], seen: set[tuple[str, ...]], *, is_composed: bool) -> None:
+        """Gathers what the schemas say that all hold for the arguments; with `is_composed` there are several."""
         node = target_of(self._root, path)
         if path in seen or node is True:
             return
@@ -96,10 +109,14 @@ class XmlArguments:
             self._is_closed = True
         elif "additionalProperties" in node:
             self._others.append((*path, "additionalProperties"))
+        elif self._is_closed_if_listed and node.get("properties") is not None:
+            self._is_closed |= not is_composed and node.keys().isdisjoint(COMBINATORS)
         if "$ref" in node:
-            self._collect(find_reference(self._root, str(node["$ref"]), (*path, "$ref")), seen)
+            is_more = not node.keys().isdisjoint(("properties", *COMBINATORS[1:]))
+            target = find_reference(self._root, str(node["$ref"]), (*path, "$ref"))
+            self._collect(target, seen, is_composed=is_composed or is_more)
         for i in range(len(node.get("allOf", []))):
-            self._collect((*path, "allOf", str(i)), seen)
+            self._collect((*path, "allOf", str(i)), seen, is_composed=True)
 
     def _parameter(self, name: str) -> str:
         is_required = name in self._required
@@ -165,6 +182,8 @@ class XmlArguments:
             expression = f"/(?s:.{{{branch.min_length},{longest}}})/"
         else:
             expression = f"/{ANY_TEXT}/"
+        for pattern in branch.patterns:
+            check_schema_source(json.dumps({"type": "string", "pattern": pattern}))
         parts = [expression, *(f"/{regex_to_lark(searching(pattern), 'dw')}/" for pattern in branch.patterns)]
         parts.append(f"~/{ANY_TEXT}{escaped(VALUE_END)}{ANY_TEXT}/")
         parts += [f"~/{_SPACE}{_SPELLINGS[name]}{_SPACE}/" for name in sorted(types & _SPELLINGS.keys())]
@@ -183,13 +202,14 @@ class XmlArguments:
         if types & _NESTED:
             schema = without_closing_tag(schema, VALUE_END)
         # Spaces as parts of the separators: of the same kind as the texts around, so that both can be told apart.
-        source = schema_text(schema, whitespace_pattern=None, separators=_SEPARATORS)
-        if self._is_lenient:
-            try:
-                check_schema_source(source)
-            except StructuredOutputError:
-                loose = without_closing_tag({"type": sorted(types)}, VALUE_END)
-                source = schema_text(loose, whitespace_pattern=None, separators=_SEPARATORS)
+        source = schema_text(schema, whitespace_pattern=None, separators=self._separators)
+        try:
+            check_schema_source(source)
+        except StructuredOutputError:
+            if not self._is_lenient:
+                raise
+            loose = without_closing_tag({"type": sorted(types)}, VALUE_END)
+            source = schema_text(loose, whitespace_pattern=None, separators=self._separators)
         return self._grammar.rule(
             f"{self._grammar.rule(f'%json {source}')} {self._grammar.literal(_LINE_END)}"
         )
