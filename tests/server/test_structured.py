@@ -132,6 +132,21 @@ WRONG_SCHEMAS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.parametrize("fields", [{}, {"response_format": AS_SCHEMA}], ids=["alone", "beside a form"])
+def test_api_056_a_faulty_strict_function_is_named_and_the_tools_are_blamed(
+    server: AppServer, fields: dict[str, Any]
+) -> None:
+    good = {"name": "good", "strict": True, "parameters": {"type": "object", "properties": {}}}
+    faulty = {
+        **good,
+        "name": "faulty",
+        "parameters": {"properties": {"a": {"type": "string", "pattern": "("}}},
+    }
+    tools = [{"type": "function", "function": one} for one in (good, faulty)]
+    error = refuse(server.post(CHAT, {"messages": HI, "tools": tools, **fields}), param="tools")
+    assert "'faulty'" in error["message"] and "'good'" not in error["message"]
+
+
 @pytest.mark.parametrize("schema", WRONG_SCHEMAS, ids=str)
 def test_api_056_a_wrong_schema_is_refused_and_nothing_else_is_touched(
     server: AppServer, schema: Any

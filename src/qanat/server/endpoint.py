@@ -35,6 +35,9 @@ from qanat.server.timing import Stopwatch, Timing
 
 log = logging.getLogger(__name__)
 
+TOOLS_FIELD = "tools"
+"""Blamed for a form that a function spoils, whatever else asks for one."""
+
 REQUEST_ID_KEY = "qanat.request_id"
 """Where the ASGI scope holds the request's id."""
 
@@ -143,7 +146,7 @@ class GenerationEndpoint(Generic[Chunk]):
             else:
                 await self._whole(plan, output, watch)
         except QanatError as error:
-            if isinstance(error, StructuredOutputError):
+            if isinstance(error, StructuredOutputError) and error.param != TOOLS_FIELD:
                 error.param = plan.form_field or error.param
             error.param = plan.field_names.get(error.param or "", error.param)
             raise
