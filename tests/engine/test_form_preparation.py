@@ -14,7 +14,7 @@ from qanat.core.errors import DeadlineError, QueueFullError, StructuredOutputErr
 from qanat.core.outputs import RequestOutput
 from qanat.core.request import FinishReason, Request
 from qanat.engine.core import EngineCore
-from qanat.engine.form_preparation import FormPreparation
+from qanat.engine.form_preparation import NUM_THREADS, FormPreparation
 from qanat.scheduler.scheduler import Scheduler
 from qanat.structured.factory import Form, FormFactory
 from tests.support.fake_clock import FakeClock
@@ -32,10 +32,12 @@ class HeldFactory(FormFactory):
         super().__init__(lambda: VOCABULARY)
         self.may_go = threading.Event()
         self.num_compiled = 0
+        self._counting = threading.Lock()
 
     def form(self, constraint: Constraint) -> Form:
         assert self.may_go.wait(WAIT_S)
-        self.num_compiled += self.known(constraint) is None
+        with self._counting:
+            self.num_compiled += self.known(constraint) is None
         return super().form(constraint)
 
 
@@ -134,6 +136,47 @@ def test_a_deadline_passes_while_the_form_is_compiled(bench: Bench, field: str, 
     (output,) = bench.core.step()
     assert (output.finish_reason, output.error_code) == (FinishReason.ERROR, DeadlineError.code)
     assert output.error_param == param and f"{param} of 5 s" in output.error_message
+
+
+def occupy(bench: Bench) -> list[str]:
+    """Requests whose forms take all threads; their names."""
+    names = [f"first{i}" for i in range(NUM_THREADS)]
+    for name in names:
+        bench.add(name, constraint_of(choice=[name]))
+    return names
+
+
+def test_what_nobody_waits_for_any_more_is_not_compiled(bench: Bench) -> None:
+    first = occupy(bench)
+    for name in "ab":
+        bench.add(name, constraint_of(choice=["shared"]))
+    bench.add("late", constraint_of(choice=["late"]), deadline_s=bench.clock() + 5)
+    bench.core.abort("a")
+    bench.clock.advance(6)
+    assert {one.request_id for one in bench.core.step()} == {"a", "late"}
+    bench.core.abort("b")
+    assert set(bench.finish()) == {"b", *first}
+    bench.add("next", constraint_of(choice=["next"]))  # compiled in its turn: the queue is empty then
+    assert set(bench.finish()) == {"next"}
+    assert bench.factory.num_compiled == NUM_THREADS + 1
+
+
+def test_one_who_leaves_takes_nothing_from_others_nor_from_who_comes_later(bench: Bench) -> None:
+    occupy(bench)
+    for name in "ab":
+        bench.add(name, constraint_of(choice=["shared"]))
+    bench.core.abort("a")
+    bench.add("c", constraint_of(choice=["left"]))
+    bench.core.abort("c")
+    bench.add("d", constraint_of(choice=["left"]))
+    last = bench.finish()
+    assert {name: last[name].finish_reason for name in "abcd"} == {
+        "a": FinishReason.ABORT,
+        "b": FinishReason.LENGTH,
+        "c": FinishReason.ABORT,
+        "d": FinishReason.LENGTH,
+    }
+    assert bench.factory.num_compiled == NUM_THREADS + 2
 
 
 def test_so_many_may_wait_and_no_more() -> None:

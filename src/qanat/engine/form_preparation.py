@@ -99,7 +99,7 @@ class FormPreparation:
             late = _late(one.request, now_s)
             if not one.form.done() and late is None:
                 continue
-            del self._waiting[request_id]
+            self._leave(request_id)
             error: QanatError | None = None
             if late is not None:
                 error = late.error("its form was compiled")
@@ -113,7 +113,7 @@ class FormPreparation:
 
     def cancel(self, request_id: str) -> bool:
         """Forgets a request that waits; False if there is none."""
-        return self._waiting.pop(request_id, None) is not None
+        return self._leave(request_id)
 
     def release(self, request_id: str) -> None:
         """The request has ended; its form is kept for others for a while only."""
@@ -141,6 +141,15 @@ class FormPreparation:
         if running is None or running.done():
             running = self._running[key] = self._threads.submit(self._factory.form, constraint)
         return running
+
+    def _leave(self, request_id: str) -> bool:
+        """One waits no longer; a form that nobody waits for and that is not being compiled yet never will be."""
+        one = self._waiting.pop(request_id, None)
+        if one is None:
+            return False
+        if not one.form.done() and not any(other.form is one.form for other in self._waiting.values()):
+            one.form.cancel()
+        return True
 
     def _warm_up(self) -> None:
         try:
