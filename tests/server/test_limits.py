@@ -189,6 +189,8 @@ def test_a_key_sees_only_its_models(server: AppServer) -> None:
     cards = server.http.get("/v1/models", headers=headers).json()["data"]
     assert [card["id"] for card in cards] == ["scripted-alias"]
     assert server.http.get("/v1/models/scripted-alias", headers=headers).status_code == 200
+    plan = server.http.get("/v1/plan", headers=headers).json()
+    assert plan["settings"]["served_model_names"] == ["scripted-alias"]
     refuse(server.http.get("/v1/models/scripted", headers=headers), 404, "model")
     for path in BODIES:
         error = refuse(ask(server, "alias", path, model="scripted"), 404, "model")

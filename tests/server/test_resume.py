@@ -273,7 +273,8 @@ def test_one_prompt_at_a_time_and_no_scores(open_server: AppServer) -> None:
 def test_not_everybody_may_resume(server: AppServer) -> None:
     body = {"messages": HI, "seed": 1, "resume": {"output_token_ids": [[1]]}}
     error = refuse(server.post(CHAT, body), 403, "resume")
-    assert "--allow-resume" in error["message"]
+    assert "--allow-resume" in error["message"] and "`resume: true`" in error["message"]
+    assert (error["code"], error["type"]) == ("resume_not_allowed", "permission_error")
     refuse(
         server.post(COMPLETIONS, {"prompt": "x", "seed": 1, "resume": {"output_token_ids": [[1]]}}),
         403,

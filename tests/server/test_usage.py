@@ -1,4 +1,4 @@
-"""/usage and the metrics of keys: each sees its own, operators see all, names come from the keys file only."""
+"""/usage and the metrics of keys: each sees its own, operators see all, and names come from the keys file only."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from qanat.config.engine_config import ServerOptions
+from qanat.server.accounts import Accounts
+from qanat.server.caller import Caller
+from qanat.server.usage import key_metrics
 from tests.server.test_limits import COMPLETIONS, ask
 from tests.support.app_server import AppServer, serving
 
@@ -114,18 +118,53 @@ def test_without_keys_there_is_one_account_of_everybody() -> None:
         server.wait_until_idle()
 
 
-def test_metrics_tell_of_keys_with_names_and_of_no_others(server: AppServer) -> None:
+def key_samples(server: AppServer, key: str) -> dict[tuple[str, str, str], float]:
+    """What /metrics tells this key of keys, as Prometheus reads it: value by name, key and code."""
+    headers = {"Authorization": f"Bearer {key}-key"} if key else {}
+    text = server.http.get("/metrics", headers=headers).text
+    assert "vllm:num_requests_running" in text
+    families = list(text_string_to_metric_families(text))
+    assert len({family.name for family in families}) == len(families)
+    return {
+        (sample.name, sample.labels["key"], sample.labels.get("code", "")): sample.value
+        for family in families
+        for sample in family.samples
+        if "key" in sample.labels
+    }
+
+
+def test_metrics_tell_admins_of_keys_with_names_and_of_no_others(server: AppServer) -> None:
     for key in ("alice", "flag"):
         assert ask(server, key, prompt="abc", max_tokens=1).status_code == 200
     assert ask(server, "alice", max_tokens=-1).status_code == 400
-    lines = server.http.get("/metrics").text.splitlines()
-    told = {line for line in lines if "key=" in line and "_created" not in line}
-    wanted = {
-        'qanat:key_requests_total{key="alice"} 1.0',
-        'qanat:key_prompt_tokens_total{key="alice"} 3.0',
-        'qanat:key_generation_tokens_total{key="alice"} 1.0',
-        'qanat:key_requests_running{key="alice"} 0.0',
-        'qanat:key_requests_refused_total{code="invalid_request_error",key="alice"} 1.0',
+    assert key_samples(server, "boss") == {
+        ("qanat:key_requests_total", "alice", ""): 1,
+        ("qanat:key_prompt_tokens_total", "alice", ""): 3,
+        ("qanat:key_generation_tokens_total", "alice", ""): 1,
+        ("qanat:key_cached_tokens_total", "alice", ""): 0,
+        ("qanat:key_requests_running", "alice", ""): 0,
+        ("qanat:key_requests_waiting", "alice", ""): 0,
+        ("qanat:key_requests_refused_total", "alice", "invalid_request_error"): 1,
     }
-    assert wanted <= told
-    assert all("alice" in line for line in told)
+
+
+@pytest.mark.parametrize("key", ["", "nobodys", "alice", "flag"])
+def test_metrics_tell_nobody_else_of_keys(server: AppServer, key: str) -> None:
+    assert ask(server, "alice").status_code == 200
+    assert key_samples(server, key) == {}
+    assert "alice" not in server.http.get("/metrics").text
+
+
+def test_many_keys_are_told_line_by_line() -> None:
+    accounts = Accounts()
+    for number in range(2000):
+        account = accounts.of(Caller(f"key-{number}", is_named=True))
+        account.num_prompt_tokens = 10**15 + number
+        account.refused["rate_limit_exceeded"] = number
+    families = {
+        family.name: family for family in text_string_to_metric_families(key_metrics(accounts).decode())
+    }
+    assert len(families) == 7
+    tokens = {sample.labels["key"]: sample.value for sample in families["qanat:key_prompt_tokens"].samples}
+    assert tokens == {f"key-{number}": 10**15 + number for number in range(2000)}
+    assert sum(sample.value for sample in families["qanat:key_requests_refused"].samples) == sum(range(2000))

@@ -13,7 +13,8 @@ from starlette.responses import Response
 from qanat.engine.async_engine import AsyncEngine
 from qanat.engine.metrics import EngineStats, HistogramSnapshot
 from qanat.server.accounts import Accounts
-from qanat.server.usage import KeyCollector
+from qanat.server.caller import caller_of
+from qanat.server.usage import key_metrics
 from qanat.structured.compiler import CompileStats
 
 PREFIX = "vllm:"
@@ -140,8 +141,11 @@ class MetricsEndpoint:
     def __init__(self, engine: AsyncEngine, model_name: str, accounts: Accounts) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(EngineCollector(engine, model_name))
-        self._registry.register(KeyCollector(accounts))
+        self._accounts = accounts
 
-    async def metrics(self, _: Request) -> Response:
-        """All figures as text."""
-        return Response(generate_latest(self._registry), headers={"content-type": CONTENT_TYPE_LATEST})
+    async def metrics(self, request: Request) -> Response:
+        """All figures as text: those of the engine for everybody, those of keys for admins."""
+        text = generate_latest(self._registry)
+        if caller_of(request.scope).is_admin:
+            text += key_metrics(self._accounts)
+        return Response(text, headers={"content-type": CONTENT_TYPE_LATEST})

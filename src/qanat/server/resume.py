@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from qanat.core.errors import InvalidRequestError
+from qanat.core.errors import InvalidRequestError, QanatError
 from qanat.core.sampling_params import SamplingParams
 from qanat.engine.continuation import PriorOutput, prior_outputs
 from qanat.server.caller import Caller
-from qanat.server.errors import ForbiddenError
 from qanat.server.prompts import check_ids
 
 if TYPE_CHECKING:
@@ -25,6 +24,13 @@ FIELD = "resume.output_token_ids"
 PROMPT_FIELD = "resume.prompt_token_ids"
 FIELD_NAMES = {"output_token_ids": FIELD}
 """How a request spells what the engine calls otherwise."""
+
+
+class ResumeForbiddenError(QanatError):
+    """The caller may not go on with earlier output."""
+
+    code = "resume_not_allowed"
+    status = 403
 
 
 class ResumeField(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -45,15 +51,16 @@ def prior_output(
     """Output to go on with, one entry per choice; empty for requests without `resume`.
 
     Raises:
-        ForbiddenError: the caller may not.
+        ResumeForbiddenError: the caller may not.
         InvalidRequestError: there is no seed, log-probabilities are asked for, every choice has ended, or the tokens
             are none of the vocabulary's.
     """
     if request.resume is None:
         return ()
     if not (caller.may_resume or caller.is_admin):
-        raise ForbiddenError(
-            "resume needs an admin key, a key that may resume, or a server started with --allow-resume.",
+        raise ResumeForbiddenError(
+            "resume needs an admin key, a key with `resume: true` in --api-keys-file, or a server started with "
+            "--allow-resume.",
             param="resume",
         )
     if sampling.seed is None:

@@ -59,7 +59,8 @@ class PlanReport(msgspec.Struct, frozen=True):
 
     Attributes:
         version: Qanat's.
-        settings: every setting as it holds; the model's own shape under `model`.
+        settings: every setting as it holds, but of the served names only the asker's; the model's own shape under
+            `model`.
         decisions: settings that were derived or did not come out as wished, with the reason.
         memory: sizes in bytes of everything that is allocated, their sum, and what the cache holds.
         capacity: how many requests of a length run at once.
@@ -129,9 +130,10 @@ class StatusEndpoints:
         """GET /version."""
         return json_response(self._version)
 
-    async def plan(self, _: Request) -> Response:
+    async def plan(self, request: Request) -> Response:
         """GET /v1/plan: how the settings came about and where the memory went."""
         engine = self._service.engine
+        names = tuple(self._service.models_of(caller_of(request.scope)))
         memory = engine.memory_plan
         sizes = {
             **dataclasses.asdict(memory),
@@ -142,7 +144,7 @@ class StatusEndpoints:
         }
         report = PlanReport(
             self._version.version,
-            engine.config,
+            dataclasses.replace(engine.config, served_model_names=names),
             engine.decisions,
             sizes,
             memory.capacities(),

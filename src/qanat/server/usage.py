@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from operator import attrgetter
 
 import msgspec
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -92,36 +90,44 @@ class UsageEndpoint:
         return Response(msgspec.json.encode(report), media_type="application/json")
 
 
-class KeyCollector(Collector):
-    """The same figures as metric families, of keys with names only: those of flags have none to tell."""
+FAMILIES = (
+    ("requests_total", "counter", "Requests let in.", attrgetter("num_requests")),
+    ("prompt_tokens_total", "counter", "Tokens of their prompts.", attrgetter("num_prompt_tokens")),
+    ("generation_tokens_total", "counter", "Tokens generated for them.", attrgetter("num_output_tokens")),
+    (
+        "cached_tokens_total",
+        "counter",
+        "Prompt tokens from the prefix cache.",
+        attrgetter("num_cached_tokens"),
+    ),
+    ("requests_running", "gauge", "Requests that have not ended.", attrgetter("num_running")),
+    ("requests_waiting", "gauge", "Of those, without output so far.", attrgetter("num_waiting")),
+)
+"""Name, kind, help and figure of each family of metrics about keys."""
 
-    def __init__(self, accounts: Accounts) -> None:
-        self._accounts = accounts
 
-    def collect(self) -> Iterable[Metric]:
-        """All families; without samples where no key has a name."""
-        named = [account for account in self._accounts.all() if account.caller.is_named]
-        for kind, name, text, attribute in (
-            (CounterMetricFamily, "requests", "Generation requests let in.", "num_requests"),
-            (CounterMetricFamily, "prompt_tokens", "Tokens of their prompts.", "num_prompt_tokens"),
-            (CounterMetricFamily, "generation_tokens", "Tokens generated for them.", "num_output_tokens"),
-            (
-                CounterMetricFamily,
-                "cached_tokens",
-                "Prompt tokens from the prefix cache.",
-                "num_cached_tokens",
-            ),
-            (GaugeMetricFamily, "requests_running", "Requests that have not ended.", "num_running"),
-            (GaugeMetricFamily, "requests_waiting", "Of those, without output so far.", "num_waiting"),
-        ):
-            family = kind(PREFIX + name, text, labels=["key"])
-            for account in named:
-                family.add_metric([account.caller.name], getattr(account, attribute))
-            yield family
-        refused = CounterMetricFamily(
-            PREFIX + "requests_refused", "Requests answered with an error.", labels=["key", "code"]
-        )
-        for account in named:
-            for code, count in account.refused.items():
-                refused.add_metric([account.caller.name, code], count)
-        yield refused
+def key_metrics(accounts: Accounts) -> bytes:
+    """The same figures in Prometheus' text format, of keys with names only: those of flags have none to tell.
+
+    The lines are written here, as the library takes a hundred milliseconds for 2,000 keys. Names and codes hold
+    nothing that would have to be escaped.
+    """
+    named = [account for account in accounts.all() if account.caller.is_named]
+    labels = [f'{{key="{account.caller.name}"}} ' for account in named]
+    lines: list[str] = []
+    for name, kind, text, figure in FAMILIES:
+        lines += _head(name, kind, text)
+        family = PREFIX + name
+        lines += [
+            family + label + str(count) for label, count in zip(labels, map(figure, named), strict=True)
+        ]
+    lines += _head("requests_refused_total", "counter", "Requests answered with an error.")
+    for account in named:
+        for code, count in account.refused.items():
+            label = f'{{key="{account.caller.name}",code="{code}"}}'
+            lines.append(f"{PREFIX}requests_refused_total{label} {count}")
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _head(name: str, kind: str, text: str) -> tuple[str, str]:
+    return f"# HELP {PREFIX}{name} {text}", f"# TYPE {PREFIX}{name} {kind}"
