@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import math
 import os
 import resource
@@ -9,19 +11,23 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from qanat.core.errors import QanatError, StructuredOutputError
 from qanat.structured.backend import Backend
+from qanat.structured.budget import TOO_COMPLEX
 from qanat.structured.compile_messages import Compile, Compiled, FromCompiler, Refused, Setup, framed
-from qanat.structured.matcher import Words
+from qanat.structured.library import said_by_library
+from qanat.structured.threads import MAX_JOB_STACK_BYTES
+from qanat.structured.trial import try_out
 
 NICENESS = 10
 """Who compiles gives way to who computes tokens."""
 
-IMPOSSIBLE = (
-    "No text has the form that is asked for: nothing may come first. Look for bounds that exclude each other."
+TOO_DEEP = (
+    "The form is nested too deeply, or its rules or references lead on to others too many times. Flatten it."
 )
+
+DEATH_SIGNAL = 1
+"""Linux' `PR_SET_PDEATHSIG`: the signal that a process gets when its parent ends."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +37,12 @@ class Bench:
     Attributes:
         backend: compiles.
         num_mask_words: size of a mask.
+        eos_ids: tokens that end an output.
     """
 
     backend: Backend
     num_mask_words: int
+    eos_ids: list[int]
 
 
 def fork_job(bench: Bench, setup: Setup, job: Compile) -> tuple[int, int]:
@@ -44,11 +52,12 @@ def fork_job(bench: Bench, setup: Setup, job: Compile) -> tuple[int, int]:
         The process, and the end of a pipe that will carry one framed answer; nothing if the process dies.
     """
     reading, writing = os.pipe()
+    parent = os.getpid()
     pid = os.fork()
     if pid == 0:
         status = 1
         try:
-            os.close(reading)
+            _stand_alone(parent, writing)
             _limit(setup)
             _write(writing, framed(answer(bench, setup, job)))
             status = 0
@@ -63,19 +72,18 @@ def answer(bench: Bench, setup: Setup, job: Compile) -> FromCompiler:
     try:
         grammar = bench.backend.grammar(job.params)
         _check_size(grammar, setup)
-        matcher = bench.backend.compile(grammar).matcher()
-        words: Words = np.zeros(bench.num_mask_words, dtype=np.int32)
-        if matcher.fill_mask(words) and not words.any():
-            raise StructuredOutputError(IMPOSSIBLE)
+        try_out(bench.backend.compile(grammar).matcher(), bench.num_mask_words, bench.eos_ids)
         return Compiled(job.job_id, grammar)
     except QanatError as error:
         return Refused(job.job_id, error.message, error.param)
     except MemoryError:
         return out_of_memory(job.job_id, setup)
     except RecursionError:
-        return Refused(job.job_id, "The form is nested too deeply; flatten it.")
+        return Refused(job.job_id, TOO_DEEP)
     except Exception as error:  # whatever a library makes of a stranger's grammar is an answer, not a crash
-        return Refused(job.job_id, f"The form cannot be compiled: {error}")
+        return Refused(job.job_id, f"The form cannot be compiled: {said_by_library(str(error))}")
+    except BaseException:  # a panic in a library
+        return Refused(job.job_id, TOO_COMPLEX)
 
 
 def out_of_time(job_id: int, setup: Setup) -> Refused:
@@ -101,7 +109,9 @@ def after_death(job_id: int, setup: Setup, status: int) -> Refused:
     number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
     if number == signal.SIGXCPU:
         return out_of_time(job_id, setup)
-    if number in (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS):
+    if number == signal.SIGSEGV:
+        return Refused(job_id, TOO_DEEP)
+    if number in (signal.SIGABRT, signal.SIGBUS):
         return out_of_memory(job_id, setup)
     return Refused(job_id, "Compiling the form was broken off. Try again.", is_overrun=True)
 
@@ -116,6 +126,17 @@ def _check_size(grammar: str, setup: Setup) -> None:
         )
 
 
+def _stand_alone(parent: int, writing: int) -> None:
+    """Whoever waits for the parent's end must not wait for the job's: it holds none of its lines, and dies with it."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) not in (writing, 2):
+            with contextlib.suppress(OSError):
+                os.close(int(name))
+    ctypes.CDLL(None).prctl(DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
 def _limit(setup: Setup) -> None:
     """The parent's own limits do not reach here if it is killed: time is bounded by the kernel too."""
     os.nice(NICENESS)
@@ -125,6 +146,9 @@ def _limit(setup: Setup) -> None:
     seconds = math.ceil(setup.timeout_s) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    stack_bytes, most_stack_bytes = resource.getrlimit(resource.RLIMIT_STACK)
+    if stack_bytes == resource.RLIM_INFINITY or stack_bytes > MAX_JOB_STACK_BYTES:
+        resource.setrlimit(resource.RLIMIT_STACK, (MAX_JOB_STACK_BYTES, most_stack_bytes))
 
 
 def _write(descriptor: int, data: bytes) -> None:

@@ -78,7 +78,8 @@ class CompileProcess:
         if isinstance(message, Setup):
             vocabulary = Vocabulary.unpacked(message.packed_vocabulary)
             self._setup = msgspec.structs.replace(message, packed_vocabulary=b"")
-            self._bench = Bench(make_backend(message.backend, vocabulary), vocabulary.num_mask_words)
+            backend = make_backend(message.backend, vocabulary)
+            self._bench = Bench(backend, vocabulary.num_mask_words, vocabulary.eos_ids)
         elif isinstance(message, Compile):
             self._start(message)
         elif isinstance(message, Cancel):

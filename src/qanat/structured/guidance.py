@@ -12,7 +12,9 @@ from llguidance._tokenizer import TokenizerWrapper
 
 from qanat.core.errors import StructuredOutputError
 from qanat.core.structured_outputs import StructuredOutputsParams
+from qanat.structured.budget import TOO_COMPLEX, BudgetedMatcher, WorkBudget
 from qanat.structured.forms import grammar_of
+from qanat.structured.library import said_by_library
 from qanat.structured.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -21,18 +23,21 @@ if TYPE_CHECKING:
 
 STEP_FUEL = 100_000
 """Work of the lexer for one mask, about 14,000 a millisecond: no mask may hold a step up for long."""
-STEP_ITEMS = 40_000
-"""Work of the parser for one mask, about 20,000 a millisecond."""
+STEP_ITEMS = 8_000
+"""Work of the parser for one mask: an ambiguous grammar takes some 10 microseconds for each."""
+MAX_ROW_ITEMS = 2_000
+"""Ways to go on after a byte; an object has about four for each property that may be left out."""
 MAX_LEXER_STATES = 50_000
 """States of one form's lexer, 1 to 2 KiB each."""
-MAX_MESSAGE_CHARS = 300
 MAX_FORCED_TOKENS = 16
 
 _OPTIONS = re.compile(r"^[ \t]*%llguidance[ \t]*(\{.*\})[ \t]*$", re.MULTILINE)
 """The line of a grammar that holds its options."""
 
+_NOT_ALLOWED = "doesn't satisfy the grammar"
+"""In the library's message about a token that may not come; others are about limits."""
+
 DEAD_END = "No text has the form: nothing may come here. Look for bounds that exclude each other."
-TOO_COMPLEX = "The form became too complex to follow. Simplify the schema or grammar."
 
 
 class GuidanceBackend:
@@ -52,6 +57,7 @@ class GuidanceBackend:
         self._limits = LLParserLimits(
             step_lexer_fuel=STEP_FUEL,
             step_max_items=STEP_ITEMS,
+            max_items_in_row=MAX_ROW_ITEMS,
             max_lexer_states=MAX_LEXER_STATES,
             verbose_errors=False,
         )
@@ -64,7 +70,9 @@ class GuidanceBackend:
         """See `Backend`."""
         matcher = LLMatcher(self._tokenizer, grammar, log_level=0, limits=self._limits)
         if matcher.is_error():
-            raise StructuredOutputError(f"The form cannot be followed: {_first_words(matcher.get_error())}")
+            raise StructuredOutputError(
+                f"The form cannot be followed: {said_by_library(matcher.get_error())}"
+            )
         return GuidanceForm(matcher, self._eos_ids)
 
 
@@ -74,10 +82,11 @@ class GuidanceForm:
     def __init__(self, matcher: LLMatcher, eos_ids: frozenset[int]) -> None:
         self._matcher = matcher
         self._eos_ids = eos_ids
+        self._budget = WorkBudget()
 
-    def matcher(self) -> GuidanceMatcher:
+    def matcher(self) -> BudgetedMatcher:
         """See `CompiledForm`."""
-        return GuidanceMatcher(self._matcher.deep_copy(), self._eos_ids)
+        return BudgetedMatcher(GuidanceMatcher(self._matcher.deep_copy(), self._eos_ids), self._budget)
 
 
 class GuidanceMatcher:
@@ -98,8 +107,7 @@ class GuidanceMatcher:
         self._matcher.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
         if self._matcher.is_error():
             is_dead_end = "NoExtension" in self._matcher.get_error()
-            why = DEAD_END if is_dead_end else TOO_COMPLEX
-            raise StructuredOutputError(f"{why} ({_first_words(self._matcher.get_error())})")
+            raise StructuredOutputError(DEAD_END if is_dead_end else TOO_COMPLEX)
         return True
 
     def consume(self, token_id: int) -> None:
@@ -107,9 +115,9 @@ class GuidanceMatcher:
         if token_id in self._eos_ids and self._matcher.is_accepting():
             self._num_ends += 1  # the library does not count ends when it goes back
         elif not self._matcher.consume_token(token_id):
-            raise StructuredOutputError(
-                f"The form does not allow token {token_id} here ({_first_words(self._matcher.get_error())})."
-            )
+            if _NOT_ALLOWED not in self._matcher.get_error():
+                raise StructuredOutputError(TOO_COMPLEX)
+            raise StructuredOutputError(f"The form does not allow token {token_id} here.")
 
     def rollback(self, num_tokens: int) -> None:
         """See `Matcher`."""
@@ -117,7 +125,7 @@ class GuidanceMatcher:
         self._num_ends -= num_ends
         num_tokens -= num_ends
         if num_tokens and not self._matcher.rollback(num_tokens):
-            raise StructuredOutputError(f"The form cannot go back: {_first_words(self._matcher.get_error())}")
+            raise StructuredOutputError("The form cannot go back so far.")
 
     def forced(self) -> list[int]:
         """See `Matcher`; so many at a time as a draft may have."""
@@ -176,9 +184,3 @@ def without_forcing(grammar: str) -> str:
         ) from None
     options["no_forcing"] = True
     return grammar[: head.start()] + f"%llguidance {json.dumps(options)}" + grammar[head.end() :]
-
-
-def _first_words(message: str) -> str:
-    """The library's message in one line, without what follows for its own developers."""
-    line = " ".join(message.split("\n<non-verbose/>")[0].split())
-    return line if len(line) <= MAX_MESSAGE_CHARS else line[:MAX_MESSAGE_CHARS] + "..."

@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from llguidance import LLMatcher, regex_to_lark
 
 from qanat.core.errors import StructuredOutputError
 from qanat.structured.schema_branches import searching
+
+MAX_MESSAGE_CHARS = 300
+
+_LISTING = re.compile(r"\n *\d+ \| .*|\n<non-verbose/>.*", re.DOTALL)
+"""What the library adds to a message: the grammar, which no client has written so, and what developers need."""
+_PLACE = re.compile(r"^(?:at )?\d+\(\d+\): (?:failed to compile JSON schema: )?")
+_INVALID_REGEX = re.compile(r'^invalid regex ".*?" \(in regex\): (?=regex parse error)', re.DOTALL)
+
+
+def said_by_library(message: str) -> str:
+    """A message of the library in one line, as far as it is about what the client wrote."""
+    if "panic" in message or "backtrace" in message:
+        return "it is too complex; simplify the schema or grammar"
+    message = _INVALID_REGEX.sub("", _PLACE.sub("", _LISTING.sub("", message)))
+    line = " ".join(message.split())
+    return line if len(line) <= MAX_MESSAGE_CHARS else line[:MAX_MESSAGE_CHARS] + "..."
 
 
 def check_schema_source(source: str) -> None:
@@ -22,7 +39,7 @@ def check_schema_source(source: str) -> None:
     """
     error = LLMatcher.validate_grammar(LLMatcher.grammar_from_json_schema(source))
     if error:
-        raise StructuredOutputError(f"The JSON schema is refused: {error}")
+        raise StructuredOutputError(f"The JSON schema is refused: {said_by_library(error)}")
 
 
 def leave_out_unsupported(schema: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ import xgrammar
 
 from qanat.core.errors import StructuredOutputError
 from qanat.core.structured_outputs import StructuredOutputsParams
+from qanat.structured.budget import BudgetedMatcher, WorkBudget
 from qanat.structured.vocabulary import Vocabulary
 from qanat.structured.xgrammar_forms import XgrammarForms
 
@@ -59,10 +60,11 @@ class XgrammarForm:
 
     def __init__(self, compiled: xgrammar.CompiledGrammar) -> None:
         self._compiled = compiled
+        self._budget = WorkBudget()
 
-    def matcher(self) -> XgrammarMatcher:
+    def matcher(self) -> BudgetedMatcher:
         """See `CompiledForm`."""
-        return XgrammarMatcher(xgrammar.GrammarMatcher(self._compiled))
+        return BudgetedMatcher(XgrammarMatcher(xgrammar.GrammarMatcher(self._compiled)), self._budget)
 
 
 class XgrammarMatcher:
