@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.server.test_errors import refuse
 from tests.support.answers import Answer, streamed_chat, whole_chat
 from tests.support.app_server import AppServer, serving
 from tests.support.scripted_engine import Piece
@@ -166,7 +167,16 @@ def test_api_050_thinking_on_and_off_where_the_model_opens_the_block(
 def test_reasoning_effort_none_switches_thinking_off(server: AppServer) -> None:
     server.say(["Hello"])
     assert both(server, reasoning_effort="none")[0].text == "Hello"
-    assert both(server, reasoning_effort="low")[0].reasoning == "Hello"
+    for effort in ("minimal", "low", "medium", "high", "xhigh", "max"):
+        assert both(server, reasoning_effort=effort)[0].reasoning == "Hello"
+
+
+@pytest.mark.parametrize("effort", ["bogus", "", "None", 1, True])
+def test_an_unknown_reasoning_effort_is_refused_with_those_that_exist(server: AppServer, effort: Any) -> None:
+    body = {"messages": HI, "max_tokens": 1, "reasoning_effort": effort}
+    error = refuse(server.post(PATH, body), param="reasoning_effort")
+    if isinstance(effort, str):
+        assert "none, minimal, low, medium, high, xhigh, max" in error["message"]
 
 
 def test_thinking_tags_typed_by_the_user_do_not_open_a_block(qwen3_server: AppServer) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -322,3 +322,45 @@ def test_rendering_and_tokenising_agree_with_the_plain_template() -> None:
     messages = normalise_messages([system("s"), user("u")])
     expected = ChatTemplate(PLAIN).render(messages)
     assert renderer.render_now(messages, None).token_ids == tokenizer.encode(expected)
+
+
+class _Counted(dict[str, Any]):
+    """An object whose entries are counted as they are looked at."""
+
+    num_looks = 0
+
+    def _count(self, entries: Iterable[Any]) -> Iterator[Any]:
+        for entry in entries:
+            _Counted.num_looks += 1
+            yield entry
+
+    def __iter__(self) -> Iterator[str]:
+        return self._count(super().__iter__())
+
+    def values(self) -> Any:
+        return self._count(super().values())
+
+    def items(self) -> Any:
+        return self._count(super().items())
+
+
+def test_tools_that_cannot_fit_are_refused_before_they_are_read_to_the_end() -> None:
+    renderer = make_renderer()
+    num_properties = 2 * WINDOW
+    properties = _Counted({f"property_{i}": {} for i in range(num_properties)})
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"properties": properties}}}]
+    _Counted.num_looks = 0
+    with pytest.raises(ContextLengthError, match="tools .*--max-model-len") as caught:
+        asyncio.run(renderer.render([user("x")], tools))
+    assert caught.value.param == "tools"
+    assert 0 < _Counted.num_looks < num_properties  # rendering looks at all of them
+
+
+def test_tools_that_fill_the_window_to_the_brim_are_rendered() -> None:
+    renderer = make_renderer()
+    enum = list(range(WINDOW // 8))
+    tools = [
+        {"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": {"enum": enum}}}}}
+    ]
+    prompt = asyncio.run(renderer.render([user("x")], tools))
+    assert 0.5 * WINDOW < len(prompt.token_ids) < WINDOW

@@ -15,10 +15,11 @@ from qanat.server.caller import Caller
 from qanat.server.chat_reply import ChatReply
 from qanat.server.continuation import Ending, ending_of
 from qanat.server.decoding import decode_request
+from qanat.server.encoding import MAX_INLINE_CHARS, num_chars_up_to
 from qanat.server.endpoint import Plan
 from qanat.server.fields import CHAT_REFUSALS
 from qanat.server.generation import Generation
-from qanat.server.output_form import requested_form
+from qanat.server.output_form import RequestedForm, requested_form
 from qanat.server.prompts import check_num_scores, valid_vocab_size
 from qanat.server.requests import ChatRequest
 from qanat.server.responses import ChatChunk
@@ -65,11 +66,14 @@ class ChatPlanner:
         sampling = request.sampling(dict(service.sampling_defaults))
         vocab_size = valid_vocab_size(service.engine.config)
         prior = prior_output(request, sampling, caller, vocab_size)
-        rules = self._rules(request)
+        use, answer = tool_use(request.tools, request.tool_choice), requested_form(request)
         ending = ending_of(request.add_generation_prompt, request.continue_final_message)
         prompt = await service.renderer.render(
-            request.messages, rules.use.offered, _template_variables(request), ending, caller.name
+            request.messages, use.offered, _template_variables(request), ending, caller.name
         )
+        # After the prompt, whose size is bounded then: a schema is walked through here.
+        num_chars = num_chars_up_to(MAX_INLINE_CHARS, use.offered or ())
+        rules = await service.encoder.run(caller.name, num_chars, self._rules, request, use, answer)
         prompt_ids = prompt_of(request, prompt.token_ids, vocab_size)
         check_num_scores(sampling, len(prompt_ids), "prompt_logprobs")
         reply_id = f"chatcmpl-{usable_id(request.request_id or request_id)}"
@@ -109,13 +113,11 @@ class ChatPlanner:
             rules.form_field,
         )
 
-    def _rules(self, request: ChatRequest) -> _Rules:
-        """Reads the fields about tools and about the form of the answer."""
-        use = tool_use(request.tools, request.tool_choice)
+    def _rules(self, request: ChatRequest, use: ToolUse, answer: RequestedForm | None) -> _Rules:
+        """What follows from the fields about tools and about the form of the answer."""
         is_read = use.is_required or self._service.reads_auto_calls
         call_format = self._service.call_format if is_read else None
         is_parallel = request.parallel_tool_calls
-        answer = requested_form(request)
         form = form_with_calls(use, answer.params if answer else None, call_format, is_parallel=is_parallel)
         return _Rules(use, call_format, is_parallel, form, answer.field if answer else "tools")
 

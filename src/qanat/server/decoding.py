@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -17,6 +17,7 @@ RequestType = TypeVar("RequestType", bound=msgspec.Struct)
 _LOCATION = re.compile(r" - at (?:`key` in |`value` in )?`\$\.?(.*)`$")
 _UNKNOWN_FIELD = re.compile(r"unknown field `([^`]*)`")
 _MISSING_FIELD = re.compile(r"missing required field `([^`]*)`")
+_NO_SUCH_VALUE = "Invalid enum value"
 _TYPE_WORDS = {"int": "integer", "float": "number", "str": "string", "bool": "boolean"}
 
 
@@ -60,8 +61,23 @@ def _explain(message: str, kind: type[msgspec.Struct]) -> InvalidRequestError:
     if missing := _MISSING_FIELD.search(text):
         name = _join(path, missing.group(1))
         return InvalidRequestError(f"{name} is required.", param=name)
+    if text.startswith(_NO_SUCH_VALUE) and (known := _known_values(path, kind)):
+        return InvalidRequestError(f"{path} must be one of {', '.join(known)}.", param=path)
     words = re.sub(r"`([^`]*)`", lambda match: _json_types(match.group(1)), text)
     return InvalidRequestError(f"{path}: {words[:1].lower()}{words[1:]}.", param=path or None)
+
+
+def _known_values(name: str, kind: type[msgspec.Struct]) -> list[str]:
+    """What a field may be that takes some texts only; empty for others, and within objects."""
+    known: list[str] = []
+    waiting = [get_type_hints(kind).get(name)]
+    while waiting:
+        hint = waiting.pop()
+        if get_origin(hint) is Literal:
+            known += get_args(hint)
+        else:
+            waiting += get_args(hint)
+    return known
 
 
 def _json_types(types: str) -> str:

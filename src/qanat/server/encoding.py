@@ -16,6 +16,8 @@ MAX_INLINE_CHARS = 2_000
 """Texts up to this length are handled in place: cheaper than handing them to a thread (well under a millisecond)."""
 CHARS_PER_ITEM = 20
 """What every text, number, list and object counts for beside its characters: many empty ones take their time too."""
+JSON_CHARS_PER_ITEM = 2
+"""What each of these takes in JSON at least: quotes, brackets, or a comma and a digit."""
 CHARS_PER_TOKEN_BOUND = 8
 """Texts with more characters per token of the window than this are measured by their beginning first."""
 CUT_TOLERANCE_TOKENS = 64
@@ -26,18 +28,19 @@ Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 
-def num_chars_up_to(bound: int, value: object) -> int:
+def num_chars_up_to(bound: int, value: object, chars_per_item: int = CHARS_PER_ITEM) -> int:
     """About how much work the texts within a JSON-like value are, in characters.
 
     Args:
         bound: counting stops beyond it, so that asking is cheap whatever the size.
         value: texts, numbers, and lists and objects of them.
+        chars_per_item: what each of these counts for beside its characters.
     """
     num_chars = 0
     open_items: list[Iterator[object]] = [iter((value,))]
     while open_items and num_chars <= bound:
         for item in open_items[-1]:
-            num_chars += CHARS_PER_ITEM
+            num_chars += chars_per_item
             if isinstance(item, str):
                 num_chars += len(item)
             elif isinstance(item, Mapping):
@@ -102,6 +105,24 @@ class PromptEncoder:
             raise ContextLengthError(
                 f"{field} has {num_parts} entries; prompt and output together may have at most "
                 f"{self._max_model_len} tokens (--max-model-len). Send fewer.",
+                param=field,
+            )
+
+    def check_json_size(self, value: object, *, field: str) -> None:
+        """Refuses what is far longer in JSON than the window, before anything is made of it.
+
+        Args:
+            value: becomes a part of a prompt.
+            field: the request field that it comes from, for the error.
+
+        Raises:
+            ContextLengthError: it is.
+        """
+        max_chars = self._max_model_len * CHARS_PER_TOKEN_BOUND
+        if num_chars_up_to(max_chars, value, JSON_CHARS_PER_ITEM) > max_chars:
+            raise ContextLengthError(
+                f"{field} has more than {max_chars:,} characters; prompt and output together may have at most "
+                f"{self._max_model_len} tokens (--max-model-len). Send less.",
                 param=field,
             )
 

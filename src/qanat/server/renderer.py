@@ -95,7 +95,7 @@ class ChatRenderer:
         Raises:
             InvalidRequestError: a message has the wrong shape, the template refuses the messages, a variable is not
                 allowed, or the final message cannot be continued.
-            ContextLengthError: the prompt is far longer than the window.
+            ContextLengthError: the prompt is far longer than the window, or the tools alone are.
         """
         self._encoder.check_num_parts(len(messages), field="messages")
 
@@ -112,6 +112,7 @@ class ChatRenderer:
         ending: Ending = Ending.REPLY,
     ) -> RenderedPrompt:
         """The same for callers without an event loop, from messages as `normalise_messages` returns them."""
+        self._encoder.check_json_size(tools or (), field="tools")
         merged = self._merged(variables)
         adapted = self._adapt(messages)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -11,6 +11,9 @@ from qanat.core.sampling_params import SamplingParams
 from qanat.server.deadlines import TimeoutParts, check_timeout
 from qanat.server.output_form import ResponseFormat, StructuredOutputsField
 from qanat.server.resume import ResumeField
+
+ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+"""OpenAI's words."""
 
 DEFAULT_COMPLETION_TOKENS = 16
 """max_tokens of /v1/completions where the request names none, as in OpenAI's API."""
@@ -188,7 +191,7 @@ class ChatRequest(GenerationRequest, kw_only=True, frozen=True, forbid_unknown_f
             tools out of the prompt, and calls in the text.
         parallel_tool_calls: false ends the reply where a second call begins.
         chat_template_kwargs: variables for the template, such as enable_thinking.
-        reasoning_effort: "none" switches thinking off; the models know no other degrees.
+        reasoning_effort: "none" switches thinking off; the models know no degrees, so that the others change nothing.
         include_reasoning: send the reasoning at all.
         add_generation_prompt: end the prompt with what the template puts before a reply; true by default.
         continue_final_message: go on within the final message, which is the assistant's.
@@ -202,7 +205,7 @@ class ChatRequest(GenerationRequest, kw_only=True, frozen=True, forbid_unknown_f
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool = True
     chat_template_kwargs: dict[str, Any] | None = None
-    reasoning_effort: str | None = None
+    reasoning_effort: ReasoningEffort | None = None
     include_reasoning: bool = True
     add_generation_prompt: bool | None = None
     continue_final_message: bool = False
