@@ -150,6 +150,7 @@ def test_tokenizing_counts_as_a_request(server: AppServer) -> None:
     for path, body in (("/tokenize", {"prompt": "x"}), ("/detokenize", {"tokens": [1]})):
         answer = server.http.post(path, json=body, headers=headers)
         assert "1 requests per minute" in refuse(answer, 429)["message"]
+        assert 1 <= int(answer.headers["retry-after"]) <= 60
     refuse(ask(server, "once-3"), 429)
 
 
