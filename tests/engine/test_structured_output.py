@@ -279,6 +279,37 @@ def test_a_deadline_holds_while_a_form_is_compiled(timeouts: Timeouts, param: st
     scripted_run(test)
 
 
+@pytest.mark.parametrize("num_good", [1, 2])
+def test_after_the_first_token_a_form_that_fails_ends_its_choice_only(num_good: int) -> None:
+    async def test(scripted: ScriptedEngine) -> None:
+        scripted.say(["a"] * 4 + ["b"])
+        form = StructuredOutputsParams(regex="a+b")
+        prior = [*[[ord("a")]] * num_good, [ord("x")]]
+        events = await collect(scripted, form, n=num_good + 1, seed=1, output_token_ids=prior)
+        last = {event.index: event for event in events if event.finish_reason is not None}
+        assert last[num_good].finish_reason is FinishReason.ERROR
+        assert last[num_good].error_code == StructuredOutputError.code
+        assert "does not allow" in last[num_good].error_message
+        for index in range(num_good):
+            assert last[index].finish_reason is FinishReason.STOP
+            assert text_of(events, index) == "aaab"
+        finished = scripted.engine.stats().num_finished
+        assert (finished["error"], finished["stop"]) == (1, num_good)
+
+    scripted_run(test)
+
+
+def test_before_the_first_token_a_form_that_fails_is_a_refusal() -> None:
+    async def test(scripted: ScriptedEngine) -> None:
+        scripted.say(["a", "b"])
+        form = StructuredOutputsParams(regex="a+b")
+        with pytest.raises(StructuredOutputError, match="does not allow"):
+            await collect(scripted, form, n=2, seed=1, output_token_ids=[[ord("x")], [ord("a")]])
+        assert sum(scripted.engine.stats().num_finished.values()) == 1  # the other one, as aborted
+
+    scripted_run(test)
+
+
 def test_an_id_is_taken_while_its_form_is_compiled() -> None:
     async def test(scripted: ScriptedEngine) -> None:
         stop_the_compiler(scripted)

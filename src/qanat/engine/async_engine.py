@@ -47,7 +47,7 @@ REFUSALS: tuple[type[QanatError], ...] = (
     InvalidRequestError,
     StructuredOutputError,
 )
-"""Errors with which the core refuses a request: raised to the caller, as nothing has been generated."""
+"""Errors with which the core refuses a request: raised to the caller as long as nothing has been generated."""
 
 
 class AsyncEngine:
@@ -159,7 +159,8 @@ class AsyncEngine:
 
         Raises:
             InvalidRequestError, ContextLengthError, QueueFullError: before the first event.
-            StructuredOutputError: the form cannot be compiled, or not be followed any further.
+            StructuredOutputError: the form cannot be compiled, or a choice not follow it, before the first token of
+                any choice; afterwards an event of that choice says so, as of any error that is its own.
             EngineDeadError: the core is dead or dies.
         """
         request_id = request_id or uuid.uuid4().hex
@@ -310,6 +311,7 @@ class AsyncEngine:
             if processor is None:  # the choice ended at a stop string; this is what the core did meanwhile
                 continue
             self._raise_refusal(output, stream)
+            stream.has_begun |= bool(output.new_token_ids)
             step = processor.process(output)
             if step.must_abort:
                 await self._abort(output.request_id)
@@ -334,7 +336,7 @@ class AsyncEngine:
             await self._core.send(AbortRequest(choice_id))
 
     def _raise_refusal(self, output: RequestOutput, stream: RequestStream) -> None:
-        if output.finish_reason is not FinishReason.ERROR:
+        if output.finish_reason is not FinishReason.ERROR or stream.has_begun:
             return
         for kind in REFUSALS:
             if output.error_code == kind.code:

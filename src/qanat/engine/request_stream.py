@@ -29,6 +29,7 @@ class RequestStream:
         processors: of the choices that have had no finish reason yet, by the same ids.
         preparation: what has to be done before the core is asked; None when it is done.
         is_broken_off: the call ended during it; the core is not to be asked.
+        has_begun: the caller was given tokens: what goes wrong with a choice is its own end from now on.
         has_cost: a form was compiled for it, which is work even if the core refuses it then.
     """
 
@@ -38,6 +39,7 @@ class RequestStream:
         self.processors = {request.request_id: OutputProcessor(tokenizer, request) for request in requests}
         self.preparation: asyncio.Task[str] | None = None
         self.is_broken_off = False
+        self.has_begun = False
         self.has_cost = False
         self._unread: dict[str, list[RequestOutput]] = {}
         self._num_unread = 0
