@@ -10,6 +10,7 @@ from typing import Any
 from qanat.core.errors import StructuredOutputError
 from qanat.core.structured_outputs import StructuredOutputsParams
 from qanat.structured.lark import one_of_texts
+from qanat.structured.reference_check import check_references
 from qanat.structured.schema_keywords import COMBINATORS
 
 _OPEN = "<tool_call>"
@@ -29,8 +30,8 @@ def tool_calls_tag(
     """The form of an output that may or must call functions.
 
     A required call follows its function's schema, and so does any call of a function that is `strict`. If a schema of
-    one that is not cannot be followed to the letter, as much of it is as can be. Where no call is required and there
-    is no `answer`, text is free up to the first call and between calls.
+    one that is not cannot be followed to the letter, as much of it is as can be; a reference in it must lead somewhere.
+    Where no call is required and there is no `answer`, text is free up to the first call and between calls.
 
     Args:
         tools: definitions in OpenAI's form.
@@ -41,7 +42,7 @@ def tool_calls_tag(
         answer: the form of an output without calls; it is then either calls or this.
 
     Raises:
-        StructuredOutputError: a function cannot be called in this format.
+        StructuredOutputError: a function cannot be called in this format, or its schema refers to what is not there.
     """
     wanted = [tool["function"] for tool in tools if only in (None, tool["function"]["name"])]
     tags = [_tag(function, call_format, is_held=is_required or answer is not None) for function in wanted]
@@ -74,6 +75,10 @@ def _tag(function: Mapping[str, Any], call_format: str, *, is_held: bool) -> dic
     name = function["name"]
     is_strict = function.get("strict") is True
     schema = _arguments_schema(function.get("parameters")) if is_strict or is_held else {"type": "object"}
+    try:
+        check_references(schema)
+    except StructuredOutputError as error:
+        raise StructuredOutputError(f"The function {name!r}: {error.message}", param="tools") from None
     content = {"json_schema": schema, "strict": is_strict, "function": name}
     if call_format == "hermes":
         begin = f'{_OPEN}\n{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": '

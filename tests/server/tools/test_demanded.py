@@ -177,6 +177,26 @@ def test_api_056_a_schema_that_cannot_be_followed_is_refused(
     still_serves(server)
 
 
+@pytest.mark.parametrize("reference", ["#/$defs/x", "#x", "https://example.com/x.json"])
+@pytest.mark.parametrize("fields", [
+    {"tool_choice": "required"}, {"tool_choice": NAMED}, {"response_format": {"type": "json_object"}},
+], ids=["required", "named", "form"])  # fmt: skip
+def test_api_056_a_reference_to_nowhere_is_refused_where_calls_follow_schemas_strict_or_not(
+    written: Any, reference: str, fields: dict[str, Any]
+) -> None:
+    running, call = written
+    schema = {"type": "object", "properties": {"city": {"$ref": reference}}, "required": ["city"]}
+    tools = [tool("other"), tool("get_weather", schema)]
+    error = refuse(running.post(PATH, {"messages": GO, "tools": tools, **OFF, **fields}), param="tools")
+    assert error["code"] == "invalid_structured_output"
+    assert "'get_weather'" in error["message"] and "$.properties.city.$ref" in error["message"]
+    running.say(pieces_of(call("get_weather", {"city": "Oslo"}), 4))
+    _, _, calls = both(running, tools=tools, **OFF)[0]
+    assert parsed(calls) == [
+        ("get_weather", {"city": "Oslo"})
+    ]  # where nothing is enforced, nothing is refused
+
+
 def test_calls_are_read_where_they_are_demanded_only(server: AppServer) -> None:
     from qanat.config.engine_config import ServerOptions
     from tests.support.app_server import serving
