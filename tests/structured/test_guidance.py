@@ -10,14 +10,16 @@ from hypothesis import strategies as st
 from qanat.core.errors import StructuredOutputError
 from qanat.core.structured_outputs import StructuredOutputsParams
 from qanat.structured import guidance
-from qanat.structured.guidance import GuidanceBackend, GuidanceMatcher, without_forcing
+from qanat.structured.budget import BudgetedMatcher
+from qanat.structured.guidance import GuidanceBackend, without_forcing
+from qanat.structured.library import said_by_library
 from qanat.structured.vocabulary import Vocabulary
 from tests.structured.vocabularies import ADDED, EOS, TOKENS, VOCABULARY, allowed, take, token
 
 BACKEND = GuidanceBackend(VOCABULARY)
 
 
-def matcher_of(**form: object) -> GuidanceMatcher:
+def matcher_of(**form: object) -> BudgetedMatcher:
     grammar = BACKEND.grammar(StructuredOutputsParams(**form))  # type: ignore[arg-type]
     return BACKEND.compile(grammar).matcher()
 
@@ -133,6 +135,42 @@ def test_a_token_outside_the_form_is_an_error_of_that_matcher_only() -> None:
     take(other, "xy")
 
 
+@pytest.mark.parametrize(
+    ("form", "message"),
+    [
+        ({"regex": "a(?=b)"}, "regex parse error: a(?=b) ^^^ error: look-around"),
+        (
+            {"json": {"properties": {"q": {"type": "string", "pattern": "(?=a)b"}}}},
+            "(?=a)b ^^^ error: look-around",
+        ),
+        ({"json": {"type": "string", "pattern": "^a{5}$", "maxLength": 2}}, "Unsatisfiable schema"),
+        ({"grammar": "start: foo"}, 'unknown name: "foo"'),
+        ({"regex": "x" * 2000 + "("}, "..."),
+    ],
+)
+def test_a_refusal_says_what_is_wrong_without_the_grammar_that_was_made_of_the_form(
+    form: dict[str, object], message: str
+) -> None:
+    with pytest.raises(StructuredOutputError) as refusal:
+        matcher_of(**form)
+    said = refusal.value.message
+    assert message in said and len(said) < 400
+    for inside in ("%llguidance", "x-guidance", "TEXT_0", "start: ", "non-verbose", " | "):
+        assert inside not in said
+
+
+def test_a_panic_in_the_library_is_told_as_a_form_that_is_too_complex() -> None:
+    said = said_by_library("panic: index out of bounds\n  0: <backtrace>\n 1: rust_begin_unwind")
+    assert said == "it is too complex; simplify the schema or grammar"
+
+
+def test_a_limit_that_a_token_meets_is_told_as_such() -> None:
+    properties = {f"p{i}": {"type": "string", "pattern": "^[a-z]+$"} for i in range(1000)}
+    matcher = matcher_of(json={"type": "object", "properties": properties})
+    with pytest.raises(StructuredOutputError, match="too complex"):
+        take(matcher, '{"')
+
+
 @pytest.mark.parametrize("grammar", ["start: nowhere", "not a grammar", "start: /(/"])
 def test_a_grammar_that_cannot_be_compiled_is_refused_in_one_line(grammar: str) -> None:
     with pytest.raises(StructuredOutputError) as refusal:
@@ -156,8 +194,54 @@ def test_options_of_a_grammar_are_kept_beside_the_one_that_is_added() -> None:
     assert '"allow_invalid_utf8": true' in without_forcing(grammar)
     assert '"no_forcing": true' in without_forcing(grammar)
     assert without_forcing(without_forcing(grammar)) == without_forcing(grammar)
-    with pytest.raises(StructuredOutputError):
-        without_forcing('%llguidance {oops}\nstart: "a"')
+
+
+@pytest.mark.parametrize("options", ['{"no_forcing": false}', '{\n  "no_forcing":\n false\n}', "{}"])
+def test_a_grammar_cannot_switch_forcing_on(options: str) -> None:
+    grammar = f'%llguidance {options}\nstart: /[xy]/ "answer"'
+    tag = {"type": "structural_tag", "format": {"type": "grammar", "grammar": grammar}}
+    for form in ({"grammar": grammar}, {"structural_tag": tag}):
+        matcher = matcher_of(**form)
+        take(matcher, "x")
+        assert allowed(matcher) == {b"a", b"answer"}
+        take(matcher, "answer")
+
+
+@pytest.mark.parametrize(
+    "grammar",
+    [
+        '%llguidance {oops}\nstart: "a"',
+        '%llguidance []\nstart: "a"',
+        "%llguidance",
+        '%llguidance {}\n%llguidance {"no_forcing": false}\nstart: "a"',
+        'start: "a"\n%llguidance {"no_forcing": false}',
+        'start: %lark {\n%llguidance {"no_forcing": false}\nstart: "a"\n}',
+    ],
+)
+def test_options_anywhere_but_first_are_refused(grammar: str) -> None:
+    with pytest.raises(StructuredOutputError, match="%llguidance"):
+        matcher_of(grammar=grammar)
+
+
+@pytest.mark.parametrize(
+    "grammar",
+    [
+        "start[max_tokens=2]: /a*/",
+        'start[capture="]", max_tokens=2]: /a*/',
+        'start[capture="\\"]", stop=\'x\']: /a*/',
+        'x: /\n"/\nstart[max_tokens = 2]: /b"/',
+        "start: %lark { start[temperature=2]: /a*/\n}",
+        '# "\nstart[stop="a"]: /a*/ // "',
+    ],
+)
+def test_a_rule_cannot_ask_for_what_is_no_property_of_its_text(grammar: str) -> None:
+    with pytest.raises(StructuredOutputError, match="Rules cannot have"):
+        matcher_of(grammar=grammar)
+
+
+def test_texts_of_a_grammar_may_look_like_attributes() -> None:
+    matcher = matcher_of(grammar='start: "[stop=" /max_tokens=1/ # temperature=1\n')
+    take(matcher, "[stop=max_tokens=1")
 
 
 def test_a_vocabulary_with_one_end_and_no_added_tokens_will_do() -> None:

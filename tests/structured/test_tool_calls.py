@@ -60,7 +60,7 @@ def dumped(value: object) -> str:
 def written(name: str, arguments: dict[str, Any], call_format: str) -> str:
     """A call as the models' chat templates write it."""
     if call_format == "hermes":
-        body = json.dumps({"name": name, "arguments": arguments})
+        body = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
         return f"<tool_call>\n{body}\n</tool_call>"
     values = {key: value if isinstance(value, str) else dumped(value) for key, value in arguments.items()}
     body = "".join(f"<parameter={key}>\n{value}\n</parameter>\n" for key, value in values.items())

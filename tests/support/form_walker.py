@@ -150,5 +150,12 @@ class FormWalker:
 
 
 def json_texts(value: object) -> list[str]:
-    """One JSON value as Python's encoder writes it: with spaces, compact characters, and indented."""
-    return [json.dumps(value), json.dumps(value, ensure_ascii=False), json.dumps(value, indent=2)]
+    """One JSON value as Python's encoder writes it: without spaces, with them, and indented.
+
+    Characters stand as they are: escaped keys are no other spelling that a form has to allow.
+    """
+    return [
+        json.dumps(value, ensure_ascii=False, separators=(",", ":")),
+        json.dumps(value, ensure_ascii=False),
+        json.dumps(value, ensure_ascii=False, indent=2),
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 from llguidance.gbnf_to_lark import gbnf_to_lark
@@ -12,8 +13,13 @@ _GBNF_RULE = re.compile(r"^[ \t]*[\w-]+\s*::=", re.MULTILINE)
 _PIECE = re.compile(r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|#[^\n]*|[^"\[#]+|.', re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
 _CONTINUED = re.compile(r"\s*\n\s*\|")
-_ATTRIBUTES = re.compile(r"^[ \t]*[?!]?[\w.-]+[ \t]*\[([^\]\n]*)\][ \t]*:", re.MULTILINE)
-_REFUSED_ATTRIBUTE = re.compile(r"\b(max_tokens|stop|stop_capture|temperature)\b")
+_LARK_PIECE = re.compile(
+    r"""(?P<text>"(?:\\.|[^"\\\n])*")|(?P<regex>/(?:\\.|[^/\\])+/)|(?P<comment>(?://|\#)[^\n]*)|.""",
+    re.DOTALL,
+)
+_REFUSED_ATTRIBUTE = re.compile(r"\b(max_tokens|stop|stop_capture|temperature)\s*=")
+"""What a rule may ask for in the library's dialect; nothing else there has an equals sign."""
+_OPTIONS = "%llguidance"
 _LAST_CODE_POINT = 0x10FFFF
 
 
@@ -29,17 +35,36 @@ def lark_of(source: str) -> str:
     if source.lstrip().startswith("{"):
         raise StructuredOutputError("The grammar must be Lark or GBNF.", param="grammar")
     if _GBNF_RULE.search(source) is None:
-        for attributes in _ATTRIBUTES.finditer(source):
-            refused = _REFUSED_ATTRIBUTE.search(attributes[1])
-            if refused:
-                raise StructuredOutputError(f"Rules cannot have {refused[1]}; leave it out.", param="grammar")
-        return source
+        return _checked_lark(source)
     try:
         return str(gbnf_to_lark(_tidied(source)))
     except Exception as error:  # the converter raises bare exceptions, and RecursionError
         raise StructuredOutputError(
             f"The grammar is not understood as GBNF: {error}", param="grammar"
         ) from None
+
+
+def _checked_lark(source: str) -> str:
+    """The grammar with its options, if it has any, in its first line."""
+    bare = "".join(found[0] if found.lastgroup is None else " " for found in _LARK_PIECE.finditer(source))
+    refused = _REFUSED_ATTRIBUTE.search(bare)
+    if refused:
+        raise StructuredOutputError(f"Rules cannot have {refused[1]}; leave it out.", param="grammar")
+    if _OPTIONS not in source:
+        return source
+    before, *after = source.split(_OPTIONS)
+    if before.strip() or len(after) > 1:
+        raise StructuredOutputError(
+            f"{_OPTIONS} must be the first word of a grammar, and come once.", param="grammar"
+        )
+    try:
+        options, end = json.JSONDecoder().raw_decode(after[0].lstrip())
+    except (ValueError, RecursionError):
+        options, end = None, 0
+    if not isinstance(options, dict):
+        raise StructuredOutputError(f"{_OPTIONS} must be followed by a JSON object.", param="grammar")
+    options["no_forcing"] = True  # see `without_forcing`, which knows of a form's first grammar only
+    return f"{_OPTIONS} {json.dumps(options)}\n{after[0].lstrip()[end:]}"
 
 
 def _tidied(source: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -31,8 +30,8 @@ MAX_LEXER_STATES = 50_000
 """States of one form's lexer, 1 to 2 KiB each."""
 MAX_FORCED_TOKENS = 16
 
-_OPTIONS = re.compile(r"^[ \t]*%llguidance[ \t]*(\{.*\})[ \t]*$", re.MULTILINE)
-"""The line of a grammar that holds its options."""
+_OPTIONS = "%llguidance"
+"""Begins the line of a grammar that holds its options: the first one, if it has any; see `lark_of`."""
 
 _NOT_ALLOWED = "doesn't satisfy the grammar"
 """In the library's message about a token that may not come; others are about limits."""
@@ -173,14 +172,8 @@ def without_forcing(grammar: str) -> str:
         if first.get("json_schema") is None:
             return without_forcing(first["lark_grammar"])
         return without_forcing(f"start: %json {json.dumps(first['json_schema'])}")
-    head = _OPTIONS.search(grammar)
-    if head is None:
-        return f'%llguidance {{"no_forcing": true}}\n{grammar}'
-    try:
-        options = json.loads(head.group(1))
-    except ValueError:
-        raise StructuredOutputError(
-            f"The grammar's line {head.group(0).strip()} is no JSON.", param="grammar"
-        ) from None
-    options["no_forcing"] = True
-    return grammar[: head.start()] + f"%llguidance {json.dumps(options)}" + grammar[head.end() :]
+    if not grammar.startswith(_OPTIONS):
+        return f'{_OPTIONS} {{"no_forcing": true}}\n{grammar}'
+    head, _, rules = grammar.partition("\n")
+    options = {**json.loads(head.removeprefix(_OPTIONS)), "no_forcing": True}
+    return f"{_OPTIONS} {json.dumps(options)}\n{rules}"

@@ -15,6 +15,7 @@ import msgspec
 
 from qanat.core.errors import StructuredOutputError
 from qanat.structured.library import leave_out_unsupported
+from qanat.structured.schema_keys import with_plain_keys
 from qanat.structured.schema_keywords import (
     COMBINATORS,
     UNSUPPORTED,
@@ -63,14 +64,15 @@ def schema_text(
         separators: regular expressions of what stands between items, and between a key and its value.
 
     Raises:
-        StructuredOutputError: a constant in it is no JSON value.
+        StructuredOutputError: a constant in it is no JSON value, or keys cannot be told apart.
     """
     options: dict[str, Any] = {"json_allow_general_unicode_escapes": True, "whitespace_flexible": False}
     if whitespace_pattern is not None:
         options["whitespace_pattern"] = whitespace_pattern
     if separators is not None:
         options["item_separator"], options["key_separator"] = separators
-    body = {"anyOf": [schema]} if isinstance(schema, bool) else schema
+    plain = with_plain_keys(schema)
+    body = {"anyOf": [plain]} if isinstance(plain, bool) else plain
     try:
         return json.dumps({**body, "x-guidance": options}, allow_nan=False)
     except (TypeError, ValueError) as error:

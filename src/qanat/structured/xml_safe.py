@@ -27,7 +27,7 @@ def without_closing_tag(schema: Schema, tag: str) -> Schema:
     """
     narrowed: dict[str, Any] = {"allOf": [schema]} if isinstance(schema, bool) else copy.deepcopy(schema)
     pattern = _avoiding(tag)
-    shared = _shared_nodes(narrowed)
+    shared = shared_nodes(narrowed)
     for node in list(nodes_of(narrowed)):
         _narrow(node, pattern, tag, is_shared=id(node) in shared)
     any_value = {
@@ -71,7 +71,7 @@ def _restricted(
     return {**own, "type": kept} if kept else False
 
 
-def _shared_nodes(schema: dict[str, Any]) -> set[int]:
+def shared_nodes(schema: dict[str, Any]) -> set[int]:
     """Identities of schemas that hold for a value together with another one."""
     shared: set[int] = set()
     definitions = schema.get("$defs", {})
