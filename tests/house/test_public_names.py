@@ -11,7 +11,14 @@ import pytest
 import qanat
 from tests.house.checkout import ROOT
 
-PUBLIC_NAMES = ["AsyncEngine", "EngineConfig", "LLM", "SamplingParams", "StructuredOutputsParams", "__version__"]
+PUBLIC_NAMES = [
+    "AsyncEngine",
+    "EngineConfig",
+    "LLM",
+    "SamplingParams",
+    "StructuredOutputsParams",
+    "__version__",
+]
 
 
 def test_list_of_public_names() -> None:

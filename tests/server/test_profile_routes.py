@@ -34,6 +34,16 @@ def test_without_a_folder_the_routes_say_that_profiling_is_off() -> None:
             assert server.http.get(path, headers=KEY).status_code == 405
 
 
+def test_of_a_dead_engine_the_routes_say_that_it_is_dead() -> None:
+    with serving(ServerOptions(admin_api_key=("operator",))) as server:
+        server.in_loop(server.scripted.client.kill)
+        server.wait_until(lambda: not server.scripted.engine.health().is_alive)
+        for path in ("/start_profile", "/stop_profile"):
+            response = server.http.post(path, headers=KEY)
+            assert response.status_code == 503 and response.headers["retry-after"]
+            assert response.json()["error"]["code"] == "engine_dead"
+
+
 class Profiled:
     """A real server with an operator's key and a folder for profiles."""
 

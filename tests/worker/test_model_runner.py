@@ -176,7 +176,9 @@ def test_max_tokens_zero_evaluates_the_prompt_and_chooses_nothing() -> None:
 
 @pytest.mark.parametrize("sampling", [{}, SAMPLED, {"logprobs": 2}])
 @pytest.mark.parametrize("chunk_rows", [64, 1])
-def test_eng_036_scores_that_are_not_finite_end_one_request_only(sampling: dict[str, float], chunk_rows: int) -> None:
+def test_eng_036_scores_that_are_not_finite_end_one_request_only(
+    sampling: dict[str, float], chunk_rows: int
+) -> None:
     """One request's state is spoilt from its third step on."""
     driver = Driver(logits_chunk_rows=chunk_rows)
     prompts = {name: random_prompt(length, length) for name, length in (("a", 9), ("b", 20), ("c", 14))}

@@ -137,17 +137,20 @@ class CoreLine:
 
     async def start_profile(self) -> None:
         """Has the core record its steps; see `AsyncEngine.start_profile`."""
-        number, reply = self._profile_calls.new()
-        await self._client.send(StartProfile(number))
-        await reply
+        await self._profile(StartProfile)
 
     async def stop_profile(self) -> ProfileReport:
         """Has the core end its profile; see `AsyncEngine.stop_profile`."""
-        number, reply = self._profile_calls.new()
-        await self._client.send(StopProfile(number))
-        report = await reply
+        report = await self._profile(StopProfile)
         assert report is not None
         return report
+
+    async def _profile(self, question: type[StartProfile] | type[StopProfile]) -> ProfileReport | None:
+        if self.death is not None:
+            raise self.death
+        number, reply = self._profile_calls.new()
+        await self._client.send(question(number))
+        return await reply
 
     def fail(self, error: QanatError) -> None:
         """From now on nothing can be asked of the core, nor of one to come; all who wait get this error."""
