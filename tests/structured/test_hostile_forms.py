@@ -19,6 +19,8 @@ from qanat.core.structured_outputs import StructuredOutputsParams
 from qanat.structured.backend import make_backend
 from qanat.structured.budget import MAX_CREDIT_S, TOO_COMPLEX, BudgetedMatcher, WorkBudget
 from qanat.structured.compiler import GrammarCompiler
+from qanat.structured.grammars import lark_of
+from qanat.structured.matcher import has_bit
 from qanat.structured.threads import MAX_JOB_STACK_BYTES, STACK_BYTES, roomy_threads
 from qanat.structured.trial import try_out
 from qanat.structured.vocabulary import Vocabulary
@@ -107,6 +109,13 @@ def test_threads_with_much_room_all_run_before_others_are_made() -> None:
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 WORDS = [a + b for a in LETTERS for b in LETTERS] + [4 * a + 4 * b for a in LETTERS for b in LETTERS]
+NUM_BLANKS = 80
+BLANK = Vocabulary(
+    [*(bytes([byte]) for byte in range(256)), *(b" " * (i + 1) for i in range(NUM_BLANKS)), b"<end>"],
+    [256 + NUM_BLANKS],
+    [256 + NUM_BLANKS],
+)
+"""Tokens of many spaces, as real vocabularies have them."""
 WORDY = Vocabulary(
     [*(bytes([byte]) for byte in range(256)), *(word.encode() for word in WORDS), b"<end>"],
     [256 + len(WORDS)],
@@ -131,6 +140,63 @@ def test_a_form_with_too_many_ways_to_go_on_is_refused_before_an_output_depends_
     assert refusal.value.message == TOO_COMPLEX
 
 
+def alternatives(num: int) -> str:
+    return " | ".join(" ".join(["x"] * length) for length in range(2, num))
+
+
+@pytest.mark.parametrize(
+    "grammar",
+    [
+        f'start: "0123" x\nx: {alternatives(20)} | /[a-z]/ |',
+        f'start: "0123" x\n?x.2 : {alternatives(20)} | /[a-z]/ |',
+        "start: x\nx: " + "y " * 200 + "|\ny: x | /[a-z]/ |",
+        "root ::= x\nx ::= " + "x " * 200 + '| [a-z] | ""',
+    ],
+)
+def test_a_rule_that_is_mentioned_too_often_by_what_it_leads_to_is_refused(grammar: str) -> None:
+    with pytest.raises(StructuredOutputError, match="rule [xy] is mentioned more than 128 times"):
+        lark_of(grammar)
+
+
+def test_a_rule_may_be_mentioned_often_by_those_that_it_does_not_lead_to() -> None:
+    lark_of("start: " + "name " * 500 + "\nname: /[a-z]/")
+    lark_of('start: "' + "x " * 500 + '" x\nx: "a" x | /' + "x " * 500 + "/ // " + "x " * 500)
+
+
+def test_the_usual_way_to_write_blanks_and_json_can_be_followed() -> None:
+    grammar = r"""root ::= object
+value ::= object | array | string | ("true" | "false" | "null") ws
+object ::= "{" ws ( string ":" ws value ("," ws string ":" ws value)* )? "}" ws
+array ::= "[" ws ( value ("," ws value)* )? "]" ws
+string ::= "\"" ([^"\\] | "\\" ["\\/bfnrt])* "\"" ws
+ws ::= ([ \t\n] ws)?
+"""
+    backend = make_backend("guidance", BLANK)
+    compiled = backend.compile(backend.grammar(Form(grammar=grammar)))
+    matcher = compiled.matcher()
+    words = np.zeros(BLANK.num_mask_words, dtype=np.int32)
+    for token_id in (ord("{"), *range(256, 256 + NUM_BLANKS), *b'"a": [{}, {"b": true}]', *b"}"):
+        matcher.fill_mask(words)
+        assert has_bit(words, token_id)
+        matcher.consume(token_id)
+
+
+def test_rules_by_hand_meet_their_limit_wherever_they_stand() -> None:
+    """Behind a beginning that nobody tries out, a mask still has an end."""
+    backend = make_backend("guidance", WORDY)
+    words = np.zeros(WORDY.num_mask_words, dtype=np.int32)
+    late = AMBIGUOUS.replace("start: x", 'start: "0123" x')
+    tag = {"type": "structural_tag", "format": {"type": "grammar", "grammar": late}}
+    for form in (Form(grammar=late), Form(structural_tag=tag)):
+        matcher = backend.compile(backend.grammar(form)).matcher()
+        for byte in b"0123":
+            matcher.consume(byte)
+        with pytest.raises(StructuredOutputError, match="too complex"):
+            for _ in range(30):
+                matcher.fill_mask(words)
+                matcher.consume(ord("a"))
+
+
 @pytest.mark.asyncio(loop_scope="module")
 async def test_the_compile_process_follows_a_form_a_little_way(compiler: GrammarCompiler) -> None:
     properties = {f"p{i}": {"type": "string", "pattern": "^[a-z]+$"} for i in range(1000)}
@@ -146,7 +212,7 @@ def test_large_but_plain_forms_can_be_followed() -> None:
         for i in range(300)
     ]
     for form in (
-        Form(json={"type": "object", "properties": {f"p{i}": {"type": "integer"} for i in range(300)}}),
+        Form(json={"type": "object", "properties": {f"p{i}": {"type": "integer"} for i in range(250)}}),
         Form(json={"anyOf": kinds}),
         Form(choice=[f"text {i}" for i in range(5000)]),
         Form(json_object=True),
@@ -218,15 +284,28 @@ def test_the_time_that_a_form_takes_is_bounded_over_all_of_its_outputs() -> None
     assert steps_until_refused(0.05, 10, 10_000) <= alone / 5
 
 
-def test_a_form_that_took_too_long_is_not_refused_for_ever() -> None:
+def test_a_form_that_took_too_long_is_not_refused_for_ever_nor_worked_on_meanwhile() -> None:
     work, time = Clock(), Clock()
     budget = WorkBudget(work, time)
+    words = np.zeros(1, dtype=np.int32)
     with pytest.raises(StructuredOutputError):
-        budget.spend(100.0)
-    with pytest.raises(StructuredOutputError):
-        budget.spend(0.001)
+        BudgetedMatcher(SlowMatcher(work, 100.0), budget).fill_mask(words)
+    for _ in range(3):
+        with pytest.raises(StructuredOutputError):
+            BudgetedMatcher(SlowMatcher(work, 100.0), budget).consume(0)
+    assert work.now_s == 100.0
     time.now_s += 1000.0
-    budget.spend(0.001)
+    BudgetedMatcher(SlowMatcher(work, 0.001), budget).fill_mask(words)
+
+
+def test_work_that_failed_is_accounted_for_too() -> None:
+    work = Clock()
+    budget = WorkBudget(work, Clock())
+    with pytest.raises(ZeroDivisionError), budget.spent():
+        work.now_s += 100.0
+        raise ZeroDivisionError
+    with pytest.raises(StructuredOutputError), budget.spent():
+        pass
 
 
 @pytest.mark.asyncio(loop_scope="module")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from qanat.core.constraint import Matcher
@@ -34,25 +35,38 @@ class WorkBudget:
     def __init__(
         self, work_s: Callable[[], float] = time.thread_time, time_s: Callable[[], float] = time.monotonic
     ) -> None:
-        self.work_s = work_s
+        self._work_s = work_s
         self._time_s = time_s
         self._credit_s = MAX_CREDIT_S
         self._seen_s = time_s()
 
-    def spend(self, spent_s: float, num_tokens: int = 0) -> None:
-        """Accounts for work that was done.
+    @contextlib.contextmanager
+    def spent(self, num_tokens: int = 0) -> Iterator[None]:
+        """Accounts for the work inside, whether it succeeds or not.
 
         Args:
-            spent_s: on the clock `work_s`.
-            num_tokens: tokens that were taken by it.
+            num_tokens: tokens that are taken by it.
 
         Raises:
-            StructuredOutputError: it was more than there was.
+            StructuredOutputError: nothing is left for it, or it took more than there was.
         """
+        self._gain(0)
+        self._check()
+        begun_s = self._work_s()
+        try:
+            yield
+        finally:
+            self._gain(num_tokens)
+            self._credit_s = max(-MAX_CREDIT_S, self._credit_s - (self._work_s() - begun_s))
+        self._check()
+
+    def _gain(self, num_tokens: int) -> None:
         now_s = self._time_s()
         gain_s = TOKEN_CREDIT_S * num_tokens + CREDIT_PER_SECOND * (now_s - self._seen_s)
         self._seen_s = now_s
-        self._credit_s = max(-MAX_CREDIT_S, min(MAX_CREDIT_S, self._credit_s + gain_s) - spent_s)
+        self._credit_s = min(MAX_CREDIT_S, self._credit_s + gain_s)
+
+    def _check(self) -> None:
         if self._credit_s < 0:
             raise StructuredOutputError(TOO_COMPLEX)
 
@@ -71,16 +85,13 @@ class BudgetedMatcher:
 
     def fill_mask(self, words: npt.NDArray[np.int32]) -> bool:
         """See `Matcher`."""
-        begun_s = self._budget.work_s()
-        has_mask = self._matcher.fill_mask(words)
-        self._budget.spend(self._budget.work_s() - begun_s)
-        return has_mask
+        with self._budget.spent():
+            return self._matcher.fill_mask(words)
 
     def consume(self, token_id: int) -> None:
         """See `Matcher`."""
-        begun_s = self._budget.work_s()
-        self._matcher.consume(token_id)
-        self._budget.spend(self._budget.work_s() - begun_s, num_tokens=1)
+        with self._budget.spent(num_tokens=1):
+            self._matcher.consume(token_id)
 
     def rollback(self, num_tokens: int) -> None:
         """See `Matcher`."""
@@ -88,7 +99,5 @@ class BudgetedMatcher:
 
     def forced(self) -> list[int]:
         """See `Matcher`."""
-        begun_s = self._budget.work_s()
-        token_ids = self._matcher.forced()
-        self._budget.spend(self._budget.work_s() - begun_s)
-        return token_ids
+        with self._budget.spent():
+            return self._matcher.forced()

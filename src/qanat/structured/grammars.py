@@ -8,6 +8,10 @@ import re
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from qanat.core.errors import StructuredOutputError
+from qanat.structured.grammar_rules import check_rules
+
+BY_HAND = "// by hand"
+"""Ends a grammar whose rules a client wrote: they may be ambiguous without bounds, as those made of schemas are not."""
 
 _GBNF_RULE = re.compile(r"^[ \t]*[\w-]+\s*::=", re.MULTILINE)
 _PIECE = re.compile(r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|#[^\n]*|[^"\[#]+|.', re.DOTALL)
@@ -20,11 +24,15 @@ _LARK_PIECE = re.compile(
 _REFUSED_ATTRIBUTE = re.compile(r"\b(max_tokens|stop|stop_capture|temperature)\s*=")
 """What a rule may ask for in the library's dialect; nothing else there has an equals sign."""
 _OPTIONS = "%llguidance"
+_BLANKS = re.compile(
+    r"^([\w-]+)(\s*::=\s*)\(?\s*(\[[^\]\n]*\])\s*\1\s*(?:\)\s*\?|\|\s*\"\")\s*$", re.MULTILINE
+)
+"""The usual way to write blanks, `ws ::= ([ \\t] ws)?`, which takes a parser more work with each of them."""
 _LAST_CODE_POINT = 0x10FFFF
 
 
 def lark_of(source: str) -> str:
-    """A grammar in Lark.
+    """A grammar in Lark, marked with `BY_HAND`.
 
     Args:
         source: in Lark with a rule `start`, or in GBNF with a rule `root`.
@@ -35,21 +43,27 @@ def lark_of(source: str) -> str:
     if source.lstrip().startswith("{"):
         raise StructuredOutputError("The grammar must be Lark or GBNF.", param="grammar")
     if _GBNF_RULE.search(source) is None:
-        return _checked_lark(source)
+        return _marked(_with_options_first(source))
     try:
-        return str(gbnf_to_lark(_tidied(source)))
+        lark = gbnf_to_lark(_BLANKS.sub(r"\1\2\3*", _tidied(source)))
     except Exception as error:  # the converter raises bare exceptions, and RecursionError
         raise StructuredOutputError(
             f"The grammar is not understood as GBNF: {error}", param="grammar"
         ) from None
+    return _marked(lark)
 
 
-def _checked_lark(source: str) -> str:
-    """The grammar with its options, if it has any, in its first line."""
-    bare = "".join(found[0] if found.lastgroup is None else " " for found in _LARK_PIECE.finditer(source))
+def _marked(lark: str) -> str:
+    bare = "".join(found[0] if found.lastgroup is None else " " for found in _LARK_PIECE.finditer(lark))
     refused = _REFUSED_ATTRIBUTE.search(bare)
     if refused:
         raise StructuredOutputError(f"Rules cannot have {refused[1]}; leave it out.", param="grammar")
+    check_rules(bare)
+    return f"{lark}\n{BY_HAND}\n"
+
+
+def _with_options_first(source: str) -> str:
+    """The grammar with its options, if it has any, in its first line."""
     if _OPTIONS not in source:
         return source
     before, *after = source.split(_OPTIONS)
