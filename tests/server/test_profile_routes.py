@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from qanat.config.engine_config import ServerOptions
+from qanat.config.profiler import ProfilerSettings
 from tests.server.test_run import ENDLESS, arguments, model  # noqa: F401
 from tests.server.test_stopping import WAIT_S, wait_until
 from tests.support.app_server import serving
@@ -34,8 +35,9 @@ def test_without_a_folder_the_routes_say_that_profiling_is_off() -> None:
             assert server.http.get(path, headers=KEY).status_code == 405
 
 
-def test_of_a_dead_engine_the_routes_say_that_it_is_dead() -> None:
-    with serving(ServerOptions(admin_api_key=("operator",))) as server:
+def test_of_a_dead_engine_the_routes_say_that_it_is_dead(tmp_path: Path) -> None:
+    profiler = ProfilerSettings(str(tmp_path))
+    with serving(ServerOptions(admin_api_key=("operator",)), profiler=profiler) as server:
         server.in_loop(server.scripted.client.kill)
         server.wait_until(lambda: not server.scripted.engine.health().is_alive)
         for path in ("/start_profile", "/stop_profile"):

@@ -20,6 +20,7 @@ from tokenizers import decoders, models, pre_tokenizers
 from qanat.cache.manager import HybridCacheManager
 from qanat.cache.spec import cache_spec
 from qanat.config.model_config import ModelConfig
+from qanat.config.profiler import ProfilerSettings
 from qanat.config.resolved import CacheLimits, ResolvedConfig, SchedulerLimits
 from qanat.core.batch import NewRow, RowOutput, ScheduledBatch, StepOutput, TokenLogprobs
 from qanat.core.errors import EngineDeadError, StructuredOutputError
@@ -351,6 +352,7 @@ def start_scripted_engine(
     max_num_batched_tokens: int = 512,
     served_model_names: tuple[str, ...] = ("scripted", "scripted-alias"),
     chat_template: str | None = None,
+    profiler: ProfilerSettings | None = None,
 ) -> ScriptedEngine:
     """Builds one; to be called where an event loop runs."""
     tokenizer = ScriptedTokenizer(chat_template)
@@ -369,6 +371,7 @@ def start_scripted_engine(
             max_queue_wait_s=max_queue_wait_s,
         ),
         cache=CacheLimits(),
+        profiler=profiler,
         step_timeout_s=step_timeout_s,
     )
     spec = cache_spec(model, block_size=64, kv_dtype="bfloat16")
