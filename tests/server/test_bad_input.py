@@ -148,6 +148,12 @@ def test_too_many_allowed_tokens_for_all_choices(server: AppServer, path: str) -
     assert "2049 for each of 128" in error["message"]
 
 
+def test_too_many_allowed_tokens_for_all_prompts(server: AppServer) -> None:
+    fields = {"prompt": [[1]] * 129, "max_tokens": 1, "allowed_token_ids": list(range(2048))}
+    error = refuse(server.post(COMPLETIONS, fields), param="allowed_token_ids")
+    assert str(129 * 2048) in error["message"]
+
+
 @pytest.mark.parametrize("token_id", [-1, 8192, 2**31, 2**32 + 1, 2**63, 10**40])
 def test_ids_out_of_range(server: AppServer, token_id: int) -> None:
     for path, field, value in (

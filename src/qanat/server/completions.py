@@ -15,7 +15,7 @@ from qanat.server.endpoint import Plan
 from qanat.server.fields import COMPLETION_REFUSALS
 from qanat.server.generation import Generation
 from qanat.server.output_form import requested_form
-from qanat.server.prompts import Prompt, check_num_scores, read_prompts, valid_vocab_size
+from qanat.server.prompts import Prompt, check_num_allowed, check_num_scores, read_prompts, valid_vocab_size
 from qanat.server.requests import CompletionRequest
 from qanat.server.responses import Completion
 from qanat.server.resume import FIELD_NAMES, prior_output, prompt_of
@@ -45,6 +45,7 @@ class CompletionPlanner:
         prior = prior_output(request, sampling, caller, vocab_size)
         if prior:
             prompts = [_only(prompts, request, vocab_size)]
+        check_num_allowed(sampling, len(prompts))
         num_tokens = sum(len(prompt.token_ids) for prompt in prompts)
         check_num_scores(
             sampling, num_tokens, "logprobs" if request.prompt_logprobs is None else "prompt_logprobs"

@@ -7,7 +7,7 @@ from typing import cast
 
 from qanat.config.resolved import ResolvedConfig
 from qanat.core.errors import InvalidRequestError
-from qanat.core.sampling_params import SamplingParams
+from qanat.core.sampling_params import MAX_ALLOWED_ENTRIES, SamplingParams
 from qanat.engine.tokenizer import Tokenizer
 from qanat.server.encoding import MAX_INLINE_CHARS, PromptEncoder, num_chars_up_to
 
@@ -51,6 +51,21 @@ def check_num_scores(sampling: SamplingParams, num_tokens: int, field: str) -> N
             f"{field} asks for {num_scores} log-probabilities of the prompt (tokens x n x (alternatives + 1)); one "
             f"answer has at most {MAX_PROMPT_SCORES}. Ask for fewer alternatives, or send the prompt in parts.",
             param=field,
+        )
+
+
+def check_num_allowed(sampling: SamplingParams, num_prompts: int) -> None:
+    """Refuses a list of allowed tokens that so many prompts would carry along once each.
+
+    Raises:
+        InvalidRequestError: naming the field.
+    """
+    num_entries = num_prompts * sampling.n * len(sampling.allowed_token_ids or ())
+    if num_entries > MAX_ALLOWED_ENTRIES:
+        raise InvalidRequestError(
+            f"allowed_token_ids comes to {num_entries} entries (prompts x n x tokens); one request has at most "
+            f"{MAX_ALLOWED_ENTRIES}. Name fewer tokens, or send the prompts in parts.",
+            param="allowed_token_ids",
         )
 
 
