@@ -438,3 +438,17 @@ def test_names_and_constants_are_written_as_they_are_and_other_texts_also_with_e
     assert form.accepts('{"é": {"ö": 1}}')
     assert not form.begins('{"\\u00e9"')
     assert not form.begins('{"é": "ü", "\\ud83d"')
+
+
+@pytest.mark.parametrize(
+    ("schema", "place"),
+    [
+        ({"properties": {"q": {"type": "string", "pattern": "(?=a)b"}}}, "$.properties.q.pattern"),
+        ({"items": {"anyOf": [{"type": "null"}, {"pattern": "("}]}}, "$.items.anyOf.1.pattern"),
+        ({"patternProperties": {"(?!a)": True}}, "$.patternProperties.(?!a)"),
+    ],
+)
+def test_a_pattern_that_is_refused_is_named_with_its_place(schema: dict[str, Any], place: str) -> None:
+    with pytest.raises(StructuredOutputError) as refusal:
+        walker(schema)
+    assert f"at {place}: regex parse error" in refusal.value.message

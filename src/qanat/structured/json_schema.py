@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from qanat.core.errors import StructuredOutputError
-from qanat.structured.library import leave_out_unsupported
+from qanat.structured.library import leave_out_unsupported, pattern_fault
 from qanat.structured.schema_keys import with_plain_keys
 from qanat.structured.schema_keywords import (
     COMBINATORS,
@@ -173,12 +173,23 @@ class SchemaDocument:
         if keyword in ("properties", "patternProperties"):
             if not isinstance(value, Mapping):
                 raise refuse(place, "it must be an object of schemas")
+            if keyword == "patternProperties":
+                for pattern in value:
+                    self._check_pattern(pattern, (*place, pattern))
             return {name: self._schema(node, (*place, name), False) for name, node in value.items()}
         if keyword == "items" and isinstance(value, list):
             return self._each(value, place, False)
         if keyword in ("additionalProperties", "items", "additionalItems"):
             return self._schema(value, place, False)
-        return checked_value(keyword, value, path)
+        checked = checked_value(keyword, value, path)
+        if keyword == "pattern":
+            self._check_pattern(checked, place)
+        return checked
+
+    def _check_pattern(self, pattern: str, place: Path) -> None:
+        fault = "" if self._is_lenient else pattern_fault(pattern)
+        if fault:
+            raise refuse(place, fault)
 
     def _each(self, nodes: list[Any], place: Path, is_composed: bool) -> list[Schema]:
         return [self._schema(node, (*place, str(i)), is_composed) for i, node in enumerate(nodes)]

@@ -42,6 +42,13 @@ def check_schema_source(source: str) -> None:
         raise StructuredOutputError(f"The JSON schema is refused: {said_by_library(error)}")
 
 
+def pattern_fault(pattern: str) -> str:
+    """Why the library cannot look for a pattern within JSON texts; empty if it can."""
+    schema = json.dumps({"type": "string", "pattern": pattern})
+    error = LLMatcher.validate_grammar(LLMatcher.grammar_from_json_schema(schema))
+    return said_by_library(error) if error else ""
+
+
 def leave_out_unsupported(schema: dict[str, Any]) -> None:
     """Takes from one schema, in place, what the library refuses of its text's pattern and its object's keys."""
     if "pattern" in schema and not (_is_pattern_supported(schema["pattern"])):
