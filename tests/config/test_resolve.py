@@ -15,7 +15,8 @@ from qanat.core.decision import Decision
 from qanat.core.errors import CheckpointError, ConfigError
 from tests.config.tiny_folder import NO_VARIABLES, TINY_CONFIG, TWO_CORES
 
-MODEL = ModelConfig.from_dict(TINY_CONFIG)
+MODEL = ModelConfig.from_dict({**TINY_CONFIG, "hidden_size": 1024})
+SMALL_MODEL = ModelConfig.from_dict(TINY_CONFIG)
 
 
 def settle(
@@ -268,6 +269,19 @@ def test_notes_of_the_wishes_come_first() -> None:
     note = Decision("--max-model", None, "--max-model-len", "an abbreviation")
     config, decisions = resolve(EngineConfig(notes=(note,)), MODEL, TWO_CORES, NO_VARIABLES, model_path="/m")
     assert decisions[0] == note
+
+
+@pytest.mark.parametrize(
+    ("wishes", "model", "num_threads"),
+    [({}, MODEL, 2), ({}, SMALL_MODEL, 1), ({"num_threads": 2}, SMALL_MODEL, 2)],
+)
+def test_small_models_run_on_one_thread_unless_more_are_wished(
+    wishes: dict[str, Any], model: ModelConfig, num_threads: int
+) -> None:
+    config, decisions = resolve(EngineConfig(**wishes), model, TWO_CORES, NO_VARIABLES, model_path="/m")
+    assert config.num_threads == num_threads
+    if num_threads == 1:
+        assert "so small" in {decision.field: decision for decision in decisions}["--num-threads"].why
 
 
 @pytest.mark.parametrize("text", ["-3", "-1"])

@@ -19,6 +19,9 @@ from qanat.core.errors import CheckpointError, ConfigError
 DEFAULT_INIT_TIMEOUT_S = 600.0
 DEFAULT_STEP_TIMEOUT_S = 120.0
 
+SMALL_HIDDEN_SIZE = 256
+"""Up to this width one thread is the default: see the measurements in docs/decisions.md."""
+
 
 def resolve(
     wishes: EngineConfig,
@@ -58,7 +61,7 @@ def resolve(
         cache=cache_limits(wishes, dtype, said),
         load_format=wishes.load_format,
         seed=wishes.seed,
-        num_threads=_num_threads(wishes, machine, environment, said),
+        num_threads=_num_threads(wishes, model, machine, environment, said),
         is_nan_check_enabled=wishes.enable_nan_check,
         max_logprobs=wishes.max_logprobs,
         step_timeout_s=float(wishes.step_timeout_s or DEFAULT_STEP_TIMEOUT_S),
@@ -97,9 +100,13 @@ def _check_quantization(wishes: EngineConfig, dtype: str, quantization: str, sai
 
 
 def _num_threads(
-    wishes: EngineConfig, machine: MachineInfo, environment: Environment, said: list[Decision]
+    wishes: EngineConfig,
+    model: ModelConfig,
+    machine: MachineInfo,
+    environment: Environment,
+    said: list[Decision],
 ) -> int:
-    """What was wished, else all cores; never more than the process has."""
+    """What was wished, else all cores but for small models; never more than the process has."""
     cores, wanted = machine.num_cores, wishes.num_threads
     if wanted is not None:
         if wanted > cores:
@@ -115,5 +122,10 @@ def _num_threads(
     why = "the cores that this process may use"
     if kept > 0:
         why = f"{variable} keeps {kept} of {cores} cores free"
+    elif got > 1 and model.hidden_size <= SMALL_HIDDEN_SIZE:
+        got, why = (
+            1,
+            "the model is so small that threads gain little, and wait for each other on a busy machine",
+        )
     said.append(Decision("--num-threads", None, got, why))
     return got
