@@ -187,8 +187,8 @@ class ExecutionOptions:
     num_threads: int | None = option(
         Kind.COUNT,
         None,
-        "CPU threads of the kernels. Default: OMP_NUM_THREADS if set, else the cores that this process may use; one for "
-        "small models.",
+        "CPU threads of the kernels. Default: OMP_NUM_THREADS if set, else the cores that this process may use; one "
+        "for small models.",
         minimum=1,
     )
     enforce_eager: bool = option(
