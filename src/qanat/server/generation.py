@@ -67,7 +67,7 @@ class Generation:
         return [self.first_index + i for i, output in enumerate(prior) if output is not None]
 
 
-async def reply_events(
+def reply_events(
     engine: AsyncEngine,
     generations: Sequence[Generation],
     make_assembler: AssemblerFactory,
@@ -90,16 +90,11 @@ async def reply_events(
         QanatError: the engine refused or lost one of them; the others are aborted.
     """
     if len(generations) == 1:
-        async with contextlib.aclosing(_steps_of(engine, generations[0], make_assembler, watch)) as steps:
-            async for step in steps:
-                yield step
-        return
+        return _steps_of(engine, generations[0], make_assembler, watch)
     sources = (_steps_of(engine, generation, make_assembler, watch) for generation in generations)
     num_choices = sum(len(generation.indices) for generation in generations)
     num_at_once = min(num_choices, engine.config.scheduler.max_num_seqs)
-    async with contextlib.aclosing(merged(sources, turnstile, num_at_once)) as steps:
-        async for step in steps:
-            yield step
+    return merged(sources, turnstile, num_at_once)
 
 
 class _Choice:

@@ -10,6 +10,7 @@ import msgspec
 
 from qanat.core.errors import QanatError
 from qanat.structured.compile_messages import (
+    CHUNK_BYTES,
     Cancel,
     Compile,
     FrameReader,
@@ -22,7 +23,6 @@ from qanat.structured.compile_messages import (
 START_TIMEOUT_S = 60.0
 """Room for the start of the process and for its tokenizer, beside the time limit of the job itself."""
 STOP_TIMEOUT_S = 5.0
-CHUNK_BYTES = 1 << 16
 
 
 class CompilerDiedError(QanatError):

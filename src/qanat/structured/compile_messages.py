@@ -8,6 +8,8 @@ from qanat.core.structured_outputs import StructuredOutputsParams
 
 LENGTH_BYTES = 4
 """Size of the little-endian length before each message."""
+CHUNK_BYTES = 1 << 16
+"""How much is read from a pipe at a time."""
 
 
 class Setup(msgspec.Struct, frozen=True, tag=True):

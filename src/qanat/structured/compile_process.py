@@ -19,6 +19,7 @@ import msgspec
 from qanat.structured.backend import make_backend
 from qanat.structured.compile_job import Bench, after_death, fork_job, out_of_time
 from qanat.structured.compile_messages import (
+    CHUNK_BYTES,
     Cancel,
     Compile,
     FrameReader,
@@ -28,8 +29,6 @@ from qanat.structured.compile_messages import (
     framed,
 )
 from qanat.structured.vocabulary import Vocabulary
-
-CHUNK_BYTES = 1 << 16
 
 
 @dataclass

@@ -12,7 +12,8 @@ from qanat.structured.grammars import lark_of
 from qanat.structured.json_schema import WHITESPACE, SchemaDocument, decoded_schema, schema_text
 from qanat.structured.lark import Grammar, TokenId, one_of_texts
 from qanat.structured.library import check_schema_source
-from qanat.structured.tags import FUNCTION, Format, TagGrammar, decoded_tag
+from qanat.structured.tag_fields import Format, text_of
+from qanat.structured.tags import FUNCTION, TagGrammar, decoded_tag
 from qanat.structured.xml_arguments import XmlArguments
 
 
@@ -111,13 +112,9 @@ class _Translation:
         ).expression()
 
     def _regex_format(self, node: Format) -> str:
-        pattern = node.get("pattern")
-        if not isinstance(pattern, str):
-            raise StructuredOutputError("The structural tag's pattern must be a text.")
+        pattern = text_of(node, "pattern")
         return self._regex(pattern)
 
     def _grammar_format(self, node: Format) -> str:
-        source = node.get("grammar")
-        if not isinstance(source, str):
-            raise StructuredOutputError("The structural tag's grammar must be a text.")
+        source = text_of(node, "grammar")
         return self._grammar.subgrammar(lark_of(source))

@@ -10,6 +10,7 @@ import msgspec
 
 from qanat.core.errors import StructuredOutputError
 from qanat.structured.lark import Grammar, escaped
+from qanat.structured.tag_fields import Format, list_of, object_of, text_of
 
 MAX_FORMATS = 10_000
 """Formats within one structural tag."""
@@ -19,7 +20,6 @@ MAX_DEPTH = 50
 FUNCTION = "function"
 """Field of a format that holds a schema: the function whose arguments it is about, for messages."""
 
-Format = Mapping[str, Any]
 Ends = Sequence[str]
 ContentRule = Callable[[Format], str]
 """Makes the expression of a format that holds a schema, an expression or a grammar."""
@@ -39,10 +39,10 @@ def decoded_tag(tag: str | Mapping[str, Any]) -> Format:
     if not isinstance(tag, Mapping):
         raise StructuredOutputError("The structural tag must be an object.")
     if "format" in tag:
-        return _object(tag["format"], "format")
+        return object_of(tag["format"], "format")
     if "structures" not in tag or "triggers" not in tag:
         raise StructuredOutputError("The structural tag needs format, or structures and triggers.")
-    structures = [_object(item, "structures") for item in _list(tag, "structures")]
+    structures = [object_of(item, "structures") for item in list_of(tag, "structures")]
     tags = [
         {
             "type": "tag",
@@ -52,7 +52,7 @@ def decoded_tag(tag: str | Mapping[str, Any]) -> Format:
         }
         for item in structures
     ]
-    return {"type": "triggered_tags", "triggers": _list(tag, "triggers"), "tags": tags}
+    return {"type": "triggered_tags", "triggers": list_of(tag, "triggers"), "tags": tags}
 
 
 class TagGrammar:
@@ -92,7 +92,7 @@ class TagGrammar:
         Raises:
             StructuredOutputError: the format is malformed or not supported.
         """
-        node = _object(node, "format")
+        node = object_of(node, "format")
         self._num_formats += 1
         if self._num_formats > MAX_FORMATS or depth > MAX_DEPTH:
             raise StructuredOutputError(
@@ -113,7 +113,7 @@ class TagGrammar:
         return self.expression(decoded_tag(node.get("structural_tag", node)), ends, depth)
 
     def _const_string(self, node: Format, ends: Ends, depth: int) -> str:
-        return self._ended(self._grammar.literal(_text(node, "value")), ends)
+        return self._ended(self._grammar.literal(text_of(node, "value")), ends)
 
     def _any_text(self, node: Format, ends: Ends, depth: int) -> str:
         if node.get("max_tokens") is not None or node.get("max_chars") is not None:
@@ -121,7 +121,7 @@ class TagGrammar:
         return self._text_until(ends, _texts(node, "excludes", default=()))
 
     def _sequence(self, node: Format, ends: Ends, depth: int) -> str:
-        elements = [_object(element, "elements") for element in _list(node, "elements")]
+        elements = [object_of(element, "elements") for element in list_of(node, "elements")]
         parts = []
         for i, element in enumerate(elements):
             if i == len(elements) - 1:
@@ -143,20 +143,20 @@ class TagGrammar:
         return self.expression(element, (), depth)
 
     def _or(self, node: Format, ends: Ends, depth: int) -> str:
-        elements = _list(node, "elements")
+        elements = list_of(node, "elements")
         if not elements:
             raise StructuredOutputError("The structural tag's or needs elements.")
         return self._one_of([self.expression(element, ends, depth) for element in elements])
 
     def _repeated(self, node: Format, ends: Ends, depth: int) -> str:
-        content = _object(node.get("content"), "content")
+        content = object_of(node.get("content"), "content")
         if _is_open(content):
             raise StructuredOutputError(f"The structural tag's {node['type']} cannot repeat free text.")
         sign = {"optional": "?", "plus": "+", "star": "*"}[node["type"]]
         return self._ended(f"{self._rule(self.expression(content, (), depth))}{sign}", ends)
 
     def _tag(self, node: Format, ends: Ends, depth: int) -> str:
-        begin = _text(node, "begin")
+        begin = text_of(node, "begin")
         return self._ended(f"{self._grammar.literal(begin)} {self._tag_after(node, depth)}", ends)
 
     def _tag_after(self, node: Format, depth: int) -> str:
@@ -167,7 +167,7 @@ class TagGrammar:
 
     def _tags_with_separator(self, node: Format, ends: Ends, depth: int) -> str:
         tag = self._one_of([self.expression(tag, (), depth) for tag in _tags(node)])
-        separator = self._grammar.literal(_text(node, "separator"))
+        separator = self._grammar.literal(text_of(node, "separator"))
         several = tag if _flag(node, "stop_after_first") else self._rule(f"{tag} ({separator} {tag})*")
         return self._ended(several if _flag(node, "at_least_one") else f"{several}?", ends)
 
@@ -177,7 +177,7 @@ class TagGrammar:
             raise StructuredOutputError("The structural tag needs triggers, none of them empty.")
         followers: dict[str, list[str]] = {trigger: [] for trigger in triggers}
         for tag in _tags(node):
-            begin = _text(tag, "begin")
+            begin = text_of(tag, "begin")
             own = [trigger for trigger in triggers if begin.startswith(trigger)]
             if len(own) != 1:
                 raise StructuredOutputError(
@@ -251,7 +251,7 @@ def _is_open(node: Format) -> bool:
     """Whether free text may stand at the end of a format."""
     kind = node.get("type")
     if kind in ("sequence", "or"):
-        inner = [element for element in _list(node, "elements") if isinstance(element, Mapping)]
+        inner = [element for element in list_of(node, "elements") if isinstance(element, Mapping)]
         return any(_is_open(element) for element in (inner[-1:] if kind == "sequence" else inner))
     return kind in ("any_text", "triggered_tags")
 
@@ -260,45 +260,25 @@ def _starts(node: Format) -> list[str]:
     """Texts of which a format begins with one; none if that is not known."""
     kind = node.get("type")
     if kind == "const_string":
-        return [_text(node, "value")]
+        return [text_of(node, "value")]
     if kind == "tag":
-        return [_text(node, "begin")]
+        return [text_of(node, "begin")]
     if kind == "tags_with_separator" and _flag(node, "at_least_one"):
-        return [_text(tag, "begin") for tag in _tags(node)]
+        return [text_of(tag, "begin") for tag in _tags(node)]
     return []
 
 
 def _tags(node: Format) -> list[Format]:
-    tags = [_object(tag, "tags") for tag in _list(node, "tags")]
+    tags = [object_of(tag, "tags") for tag in list_of(node, "tags")]
     if not tags or any(tag.get("type", "tag") != "tag" for tag in tags):
         raise StructuredOutputError("The structural tag's tags must be a list of formats of type tag.")
     return [{**tag, "type": "tag"} for tag in tags]
 
 
-def _object(value: Any, name: str) -> Format:
-    if not isinstance(value, Mapping):
-        raise StructuredOutputError(f"The structural tag's {name} must be an object.")
-    return value
-
-
-def _list(node: Format, name: str) -> list[Any]:
-    value = node.get(name)
-    if not isinstance(value, list):
-        raise StructuredOutputError(f"The structural tag's {name} must be a list.")
-    return value
-
-
-def _text(node: Format, name: str) -> str:
-    value = node.get(name)
-    if not isinstance(value, str):
-        raise StructuredOutputError(f"The structural tag's {name} must be a text.")
-    return value
-
-
 def _texts(node: Format, name: str, *, default: Sequence[str] | None = None) -> Sequence[str]:
     if default is not None and node.get(name) is None:
         return default
-    values = _list(node, name)
+    values = list_of(node, name)
     if not all(isinstance(value, str) for value in values):
         raise StructuredOutputError(f"The structural tag's {name} must be a list of texts.")
     return values

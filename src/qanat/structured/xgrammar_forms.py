@@ -13,7 +13,8 @@ from qanat.structured.json_schema import SchemaDocument, decoded_schema, schema_
 from qanat.structured.lark import TokenId, pieces_of
 from qanat.structured.schema_keywords import COMBINATORS
 from qanat.structured.schema_logic import Schema, nodes_of
-from qanat.structured.tags import Format, decoded_tag, naming_function
+from qanat.structured.tag_fields import Format, list_of, text_of
+from qanat.structured.tags import decoded_tag, naming_function
 
 MAX_WHITESPACE = 32
 """Characters of whitespace between two parts of a JSON text."""
@@ -77,7 +78,7 @@ class XgrammarForms:
             raise StructuredOutputError("The structural tag's formats must be objects.")
         kind = node.get("type")
         if kind == "const_string":
-            return _sequence(self._literal(_text(node, "value")))
+            return _sequence(self._literal(text_of(node, "value")))
         if kind == "json_schema":
             with naming_function(node):
                 return self._json(node)
@@ -92,7 +93,7 @@ class XgrammarForms:
         if kind == "structural_tag":
             return self._translated(decoded_tag(node.get("structural_tag", node)))
         if kind in ("sequence", "or"):
-            elements = [self._translated(element) for element in _list(node, "elements")]
+            elements = [self._translated(element) for element in _filled_list(node, "elements")]
             return {"type": kind, "elements": elements}
         if kind in ("optional", "star", "plus"):
             return {"type": kind, "content": self._translated(node.get("content"))}
@@ -132,15 +133,15 @@ class XgrammarForms:
 
     def _tag(self, node: Format) -> Format:
         end = node.get("end", "")
-        ends = [end] if isinstance(end, str) else _list(node, "end")
+        ends = [end] if isinstance(end, str) else _filled_list(node, "end")
         closing = _either([_sequence(self._literal(str(text))) for text in ends])
         return _sequence(
-            [*self._literal(_text(node, "begin")), self._translated(node.get("content")), closing]
+            [*self._literal(text_of(node, "begin")), self._translated(node.get("content")), closing]
         )
 
     def _tags_with_separator(self, node: Format) -> Format:
-        tag = _either([self._tag(tag) for tag in _list(node, "tags") if isinstance(tag, Mapping)])
-        separator = self._literal(_text(node, "separator"))
+        tag = _either([self._tag(tag) for tag in _filled_list(node, "tags") if isinstance(tag, Mapping)])
+        separator = self._literal(text_of(node, "separator"))
         further: Format = {"type": "star", "content": _sequence([*separator, tag])}
         several = tag if node.get("stop_after_first") else _sequence([tag, further])
         return several if node.get("at_least_one") else {"type": "optional", "content": several}
@@ -172,14 +173,14 @@ def _spell_out(node: dict[str, Any]) -> None:
 
 
 def _regex(node: Format) -> Format:
-    pattern = _text(node, "pattern")
+    pattern = text_of(node, "pattern")
     if _ANCHOR_INSIDE.search(pattern):
         raise _unsupported("look-around, or anchors inside an expression")
     return {"type": "regex", "pattern": pattern}
 
 
 def _grammar(node: Format) -> Format:
-    source = _text(node, "grammar")
+    source = text_of(node, "grammar")
     if _GBNF_RULE.search(source) is None:
         raise _unsupported("grammars in Lark, but in GBNF")
     return {"type": "grammar", "grammar": source}
@@ -195,17 +196,10 @@ def _either(elements: Sequence[Format]) -> Format:
     return elements[0] if len(elements) == 1 else {"type": "or", "elements": list(elements)}
 
 
-def _list(node: Format, name: str) -> list[Any]:
-    value = node.get(name)
-    if not isinstance(value, list) or not value:
+def _filled_list(node: Format, name: str) -> list[Any]:
+    value = list_of(node, name)
+    if not value:
         raise StructuredOutputError(f"The structural tag's {name} must be a list.")
-    return value
-
-
-def _text(node: Format, name: str) -> str:
-    value = node.get(name)
-    if not isinstance(value, str):
-        raise StructuredOutputError(f"The structural tag's {name} must be a text.")
     return value
 
 
