@@ -14,7 +14,7 @@ COMMANDS = {
     "serve": "Serve a model over the OpenAI API.",
     "chat": "Talk to a model in the terminal.",
     "plan": "Show every setting with its reason, and the memory to the byte, without loading weights.",
-    "deploy": "Check scripts, manifests and guides for vLLM-Ascend before they run.",
+    "deploy": "Plan, write, check, verify and diagnose vLLM-Ascend services.",
 }
 """Each is a module of this package with a function `main(arguments) -> exit code`."""
 
@@ -108,7 +108,11 @@ def _print_completion(shell: str) -> None:
     commands = parser.add_subparsers()
     for name, summary in COMMANDS.items():
         module = importlib.import_module(f"qanat.cli.{name}")
-        help_parser(module.COMMAND, commands.add_parser(name, help=summary, add_help=False))
+        parser_of_command = commands.add_parser(name, help=summary, add_help=False)
+        if hasattr(module, "fill_parser"):
+            module.fill_parser(parser_of_command)
+        else:
+            help_parser(module.COMMAND, parser_of_command)
     sys.stdout.write(shtab.complete(parser, shell) + "\n")
 
 

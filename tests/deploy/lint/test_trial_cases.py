@@ -7,9 +7,9 @@ import itertools
 import pytest
 
 from qanat.deploy.knowledge.model import Severity
-from qanat.deploy.lint.capture import max_num_graphs, thin_out
 from qanat.deploy.lint.engine import lint
 from qanat.deploy.lint.finding import Finding
+from qanat.deploy.sizing.capture import max_num_graphs, thin_out
 from qanat.deploy.sources.documents import read_document
 
 MOE = "vllm serve Qwen/Qwen3-235B-A22B -tp 16 --enable-expert-parallel"

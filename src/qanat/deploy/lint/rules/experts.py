@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from qanat.deploy.lint.capture import DEFAULT_MAX_CAPTURE, mc2_buffer_mib
 from qanat.deploy.lint.registry import Hit, on_server
 from qanat.deploy.lint.view import LaunchView
+from qanat.deploy.sizing.capture import DEFAULT_MAX_CAPTURE, mc2_buffer_mib
 
 MAX_FUSED_RANKS = 32
 MIN_A2_RANKS = 16

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from qanat.deploy.knowledge.versions import must_parse
-from qanat.deploy.lint.capture import (
+from qanat.deploy.lint.finding import Edit
+from qanat.deploy.lint.reading import as_integer, is_truthy
+from qanat.deploy.lint.registry import Hit, on_server
+from qanat.deploy.lint.view import COMPILATION, LaunchView
+from qanat.deploy.sizing.capture import (
     DEFAULT_MAX_CAPTURE,
     DEFAULT_MAX_NUM_SEQS,
     Rewriting,
@@ -13,10 +17,6 @@ from qanat.deploy.lint.capture import (
     rewrite_sizes,
     thin_out,
 )
-from qanat.deploy.lint.finding import Edit
-from qanat.deploy.lint.reading import as_integer, is_truthy
-from qanat.deploy.lint.registry import Hit, on_server
-from qanat.deploy.lint.view import COMPILATION, LaunchView
 from qanat.deploy.sources.values import Place
 
 ROUNDING_SINCE = must_parse("0.13.0")

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 
 from qanat.deploy.knowledge.versions import is_in_range
-from qanat.deploy.lint.capture import DEFAULT_MAX_NUM_BATCHED_TOKENS, hybrid_block_size
 from qanat.deploy.lint.registry import Hit, on_server
 from qanat.deploy.lint.rules.rope import rope_factor
 from qanat.deploy.lint.view import SPECULATIVE, TRANSFER, LaunchView
+from qanat.deploy.sizing.capture import DEFAULT_MAX_NUM_BATCHED_TOKENS, hybrid_block_size
 
 ROPE_FLAGS = ("--hf-overrides", "--rope-scaling", "--rope-theta")
 VISION_FLAGS = (

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from qanat.deploy.knowledge.model import ModelFacts
 from qanat.deploy.knowledge.versions import is_in_range
-from qanat.deploy.lint.capture import hybrid_block_size
 from qanat.deploy.lint.files import DocumentView
 from qanat.deploy.lint.registry import Hit, on_document
+from qanat.deploy.sizing.capture import hybrid_block_size
 from qanat.deploy.sources.launch import NoteKind
 from qanat.deploy.sources.values import Place, Source
 

@@ -1,0 +1,1 @@
+"""The actions of `qanat deploy`, one file each."""

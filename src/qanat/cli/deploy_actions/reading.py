@@ -1,0 +1,44 @@
+"""What the actions of `qanat deploy` share: reading their command line, writing their result."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from qanat.cli.command import Command
+from qanat.cli.terminal import echo, tell
+from qanat.config.command_line import Grammar, read_command_line
+from qanat.config.options import options_of
+from qanat.config.wishes import merge, settings_of_flags
+
+OptionsT = TypeVar("OptionsT")
+
+
+def read_action(
+    command: Command, options: type[OptionsT], arguments: Sequence[str]
+) -> tuple[OptionsT, tuple[str, ...]]:
+    """The flags of an action as an instance of `options`, and the words beside them.
+
+    Flags that were not given keep the default of their field.
+
+    Raises:
+        ConfigError: an unknown flag, or a value that its flag does not take; names the flag.
+    """
+    own = {one.flag.removeprefix("--"): one for one in options_of(command.own)}
+    grammar = Grammar.of(own.values(), with_known_flags=False)
+    line = read_command_line(arguments, grammar)
+    flags, _ = settings_of_flags(line.written, grammar.kinds)
+    settings, notes = merge([flags])
+    for note in (*line.notes, *notes):
+        tell(f"{note.field}: {note.why}")
+    for name, setting in settings.items():
+        own[name].check(setting.value, setting.origin)
+    values: dict[str, Any] = {name.replace("-", "_"): setting.value for name, setting in settings.items()}
+    return options(**values), line.words
+
+
+def say(text: str) -> None:
+    """Writes the result; what the terminal cannot show is escaped."""
+    encoding = sys.stdout.encoding or "utf-8"
+    echo(text.encode(encoding, errors="backslashreplace").decode(encoding))

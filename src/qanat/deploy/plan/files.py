@@ -1,0 +1,56 @@
+"""Plans and wishes as YAML."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+import yaml
+
+from qanat.core.errors import ConfigError
+from qanat.deploy.plan.model import Plan
+from qanat.deploy.plan.wish import Wish
+
+DecodedT = TypeVar("DecodedT", Plan, Wish)
+
+
+def encode_plan(plan: Plan) -> str:
+    """A plan as YAML, equal for equal plans."""
+    return yaml.safe_dump(msgspec.to_builtins(plan), sort_keys=False, allow_unicode=True, width=110)
+
+
+def decode_plan(text: str, where: str) -> Plan:
+    """The plan that `encode_plan` wrote.
+
+    Args:
+        text: YAML.
+        where: name of the file, for messages.
+
+    Raises:
+        ConfigError: no YAML, or not a plan; names the field.
+    """
+    return _decode(text, where, Plan, "a plan of `qanat deploy plan --output`")
+
+
+def decode_wish(text: str, where: str) -> Wish:
+    """What a user wants, from YAML with the fields of `Wish`; dashes in names count as underscores.
+
+    Raises:
+        ConfigError: no YAML, an unknown field or a value of the wrong kind; names the field.
+    """
+    return _decode(text, where, Wish, "a wish: fields such as model, hardware, scenario")
+
+
+def _decode(text: str, where: str, kind: type[DecodedT], what: str) -> DecodedT:
+    try:
+        raw = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{where}: no valid YAML: {error}") from None
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{where}: must hold {what}.")
+    if kind is Wish:
+        raw = {str(name).replace("-", "_"): value for name, value in raw.items()}
+    try:
+        return msgspec.convert(raw, kind)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{where}: not {what}: {error}") from None
