@@ -135,7 +135,7 @@ def test_expressions(pattern: str) -> None:
 
 @pytest.mark.parametrize("pattern", ["b", "^b", "b$", "^a|b$", "^(a^)$", "^(?=a)a$", "^a$b$"])
 def test_patterns_that_are_searched_for_are_refused(pattern: str) -> None:
-    with pytest.raises(StructuredOutputError, match="patterns other than"):
+    with pytest.raises(StructuredOutputError, match=r"patterns other than|refused at \$\.pattern"):
         walker(json={"type": "string", "pattern": pattern})
 
 
