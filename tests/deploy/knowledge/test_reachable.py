@@ -15,6 +15,7 @@ from qanat.deploy.knowledge.versions import Presence, Timeline, Version, is_in_r
 from qanat.deploy.lint.engine import lint
 from qanat.deploy.lint.files import Versions, view_document
 from qanat.deploy.lint.view import LaunchView
+from qanat.deploy.render.baselines import Load, Setup, nearest_throughput, published_accuracies
 from qanat.deploy.sources.documents import read_document
 
 KNOWLEDGE = load_knowledge()
@@ -201,6 +202,24 @@ def test_every_conflict_is_on_the_page_of_its_rule() -> None:
         assert f"- {conflict.because}" in page
 
 
+def test_every_baseline_is_shown_beside_a_benchmark_of_its_layout() -> None:
+    for baseline in KNOWLEDGE.baselines.entries.values():
+        setup = Setup(
+            repository=baseline.repository,
+            weights=baseline.weights,
+            chip=baseline.chip or "",
+            is_disaggregated=baseline.is_disaggregated,
+            tensor_parallel_size=baseline.tensor_parallel_size or 0,
+            data_parallel_size=baseline.data_parallel_size or 0,
+            num_speculative_tokens=baseline.num_speculative_tokens or 0,
+        )
+        shared, concurrency = baseline.shared_prefix_percent, baseline.concurrency or 0
+        load = Load(baseline.input_tokens or 0, baseline.output_tokens or 0, concurrency, shared)
+        accuracies = published_accuracies(setup, KNOWLEDGE)
+        nearest = nearest_throughput(setup, load, KNOWLEDGE)
+        assert baseline in (accuracies if baseline.measure == "accuracy" else nearest), baseline.name
+
+
 def test_no_table_is_left_out() -> None:
     covered = {"serve_flags", "bench_flags", "ascend_variables", "vllm_variables", "runtime_variables"}
     covered |= {
@@ -213,6 +232,7 @@ def test_no_table_is_left_out() -> None:
         "parsers",
         "conflicts",
         "signatures",
+        "baselines",
     }
     others = {name for name in KNOWLEDGE.tables if not name.startswith("rules_")}
     assert others == covered

@@ -13,6 +13,7 @@ import msgspec
 import yaml
 
 from qanat.deploy.knowledge.model import (
+    Baseline,
     Chip,
     ConfigKey,
     Conflict,
@@ -30,6 +31,7 @@ from qanat.deploy.knowledge.model import (
 from qanat.deploy.knowledge.versions import Presence, Timeline, Version, must_parse
 
 _KINDS: dict[str, type[Entry]] = {
+    "baseline": Baseline,
     "chip": Chip,
     "config_key": ConfigKey,
     "conflict": Conflict,
@@ -115,6 +117,11 @@ class Knowledge:
     def parsers(self) -> Table[Parser]:
         """Tool and reasoning parsers."""
         return self.tables["parsers"]
+
+    @property
+    def baselines(self) -> Table[Baseline]:
+        """Published figures."""
+        return self.tables["baselines"]
 
     def variables(self) -> Iterator[Table[EnvVar]]:
         """The tables of environment variables, those of vllm-ascend first."""

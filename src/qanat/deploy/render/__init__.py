@@ -1,0 +1,1 @@
+"""From a plan to the files of a deployment."""
