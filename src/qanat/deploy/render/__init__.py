@@ -1,1 +1,1 @@
-"""From a plan to the files of a deployment."""
+"""From a plan to a folder of scripts, manifests and words that run it."""
