@@ -18,15 +18,21 @@ from qanat.deploy.knowledge.model import (
     ConfigKey,
     Conflict,
     Connector,
+    DeviceName,
+    DriverSupport,
     Entry,
     EnvVar,
     Flag,
+    HostCheck,
+    HostSetting,
     Lifetime,
     LogSignature,
+    LogStage,
     ModelFacts,
     Parser,
     Release,
     Rule,
+    Threshold,
 )
 from qanat.deploy.knowledge.versions import Presence, Timeline, Version, must_parse
 
@@ -36,13 +42,19 @@ _KINDS: dict[str, type[Entry]] = {
     "config_key": ConfigKey,
     "conflict": Conflict,
     "connector": Connector,
+    "device_name": DeviceName,
+    "driver": DriverSupport,
     "env_var": EnvVar,
     "flag": Flag,
+    "host_check": HostCheck,
+    "host_setting": HostSetting,
     "log_signature": LogSignature,
+    "log_stage": LogStage,
     "model": ModelFacts,
     "parser": Parser,
     "release": Release,
     "rule": Rule,
+    "threshold": Threshold,
 }
 EntryT = TypeVar("EntryT", bound=Entry)
 

@@ -113,6 +113,27 @@ class LogSignature(Entry, frozen=True, kw_only=True):
     rules: tuple[str, ...]
 
 
+StartStage = Literal["start", "connect", "load", "profile", "cache", "capture", "engine", "listen", "ready", "serve"]
+"""How far the start of a server is, in this order."""
+
+
+class LogStage(Lifetime, frozen=True, kw_only=True):
+    """A line of a log that shows how far the start of a server is.
+
+    `pattern` is a regular expression and `literals` are texts of which it needs one; groups fill the braces of
+    `detail` ("{done} of {total} files"). `begins_anew` marks lines that only the first process of a start writes.
+    `example` matches, `near_miss` must not.
+    """
+
+    stage: StartStage
+    pattern: str
+    literals: tuple[str, ...]
+    example: str
+    near_miss: str
+    detail: str = ""
+    begins_anew: bool = False
+
+
 class Release(Entry, frozen=True, kw_only=True):
     """A release of vllm-ascend (`name` is its version) with what its image ships."""
 
@@ -236,3 +257,50 @@ class Baseline(Entry, frozen=True, kw_only=True):
     output_tokens: int | None = None
     concurrency: int | None = None
     request_rate: float | None = None
+
+
+class HostCheck(Entry, frozen=True, kw_only=True):
+    """A check of `qanat deploy preflight`: `name` is its id; `why` and `fix` are one sentence each."""
+
+    title: str
+    why: str
+    fix: str
+
+
+class HostSetting(Entry, frozen=True, kw_only=True):
+    """A kernel setting: `name` as sysctl spells it, or the path of its file where sysctl has none.
+
+    `paths` are its files, the newest kernel's last; the value is right if it is equal to, at most, or at least `value`.
+    """
+
+    paths: tuple[str, ...]
+    is_right_if: Literal["equal", "at_most", "at_least"]
+    value: int
+    why: str
+    fix: str
+
+
+class Threshold(Entry, frozen=True, kw_only=True):
+    """A number that a check compares with, and its unit."""
+
+    value: float
+    unit: str
+    about: str
+
+
+class DriverSupport(Entry, frozen=True, kw_only=True):
+    """Drivers (HDK) that a series of CANN works with; `name` is the series ("8.5").
+
+    `oldest` is the oldest that is listed for it, `recommended` the oldest that is known to serve graphs well; both
+    count for `chips` only, because other chips number their drivers otherwise.
+    """
+
+    oldest: str
+    recommended: str
+    chips: tuple[str, ...]
+
+
+class DeviceName(Entry, frozen=True, kw_only=True):
+    """How npu-smi names a chip: `name` is a regular expression for the whole name, `chip` an entry of the chips."""
+
+    chip: str

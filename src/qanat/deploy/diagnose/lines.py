@@ -1,0 +1,145 @@
+"""One line of a log: colours gone, and its prefix taken apart into process, level, time and place."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+MAX_LINE_CHARS = 32_768
+"""Longer lines are cut: nothing that is looked for stands further behind, dumps of settings included."""
+
+_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])")
+_OUTER = re.compile(
+    r"""(?:
+        (?P<date>\d{4}-\d\d-\d\d)[T ](?P<clock>\d\d:\d\d:\d\d)(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\s*(?:\|\s?)?
+        (?:std(?:out|err)\s[FP]\s)?
+      | [\w.-]+\s+\|\s                          # docker compose
+      | \[pod/[^\]\s]+\]\s                      # kubectl logs --prefix
+    )""",
+    re.VERBOSE,
+)
+_PROCESS = re.compile(
+    r"\((?P<name>[A-Za-z_][\w.-]*(?:\s\w+)?)\s+(?:rank=(?P<rank>\d+)\s+)?pid=(?P<pid>\d+)(?:,\s*ip=(?P<ip>[\d.a-fA-F:]+))?\)\s?"
+)
+_RANK = re.compile(r"\[rank(?P<rank>\d+)\]:\s?")
+_VLLM = re.compile(
+    r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL|FATAL)\s+"
+    r"(?P<month>\d\d)-(?P<day>\d\d)\s(?P<clock>\d\d:\d\d:\d\d)(?:[.,]\d+)?\s+\[?(?P<place>[\w./<>-]+:\d+)\]\s?"
+)
+_UVICORN = re.compile(r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL):\s+")
+_TORCH = re.compile(
+    r"\[(?P<letter>[WEIF])(?P<month>\d\d)(?P<day>\d\d)\s(?P<clock>\d\d:\d\d:\d\d)[.\d]*\s(?P<place>[^\]\s]+)[^\]]*\]\s?"
+)
+_TORCH_NPU = re.compile(
+    r"\[(?P<level>ERROR|WARNING|INFO|DEBUG)\]\s(?P<date>\d{4}-\d\d-\d\d)-(?P<clock>\d\d:\d\d:\d\d)\s"
+    r"\(PID:\s?(?P<pid>\d+),\s?Device:\s?(?P<device>-?\d+),\s?RankID:\s?(?P<rank>-?\d+)\)\s?"
+)
+_PLOG = re.compile(
+    r"\[(?P<level>ERROR|WARNING|INFO|DEBUG|EVENT|TRACE)\]\s(?P<module>[A-Z_]+)\((?P<pid>\d+),(?P<program>[^)]*)\):"
+    r"(?P<date>\d{4}-\d\d-\d\d)[- ](?P<clock>\d\d:\d\d:\d\d)[.\d]*\s?"
+)
+_LETTERS = {"W": "WARNING", "E": "ERROR", "I": "INFO", "F": "CRITICAL"}
+_DIGITS = re.compile(r"(TP|rank|RANK)_?(\d+)")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line.
+
+    Attributes:
+        text: without the prefix.
+        number: in its file, from 1.
+        process: as the log names it ("Worker_TP3"); empty where it does not.
+        pid: process id, empty where unknown.
+        rank: where the prefix names one.
+        level: ERROR, WARNING, ...; empty without.
+        place: of the logging statement ("core.py:93").
+        month, day, second: local time; month 0 where the line has none. `second` counts from midnight.
+        whole: the line with its prefix.
+    """
+
+    text: str
+    number: int
+    process: str
+    pid: str
+    rank: int | None
+    level: str
+    place: str
+    month: int
+    day: int
+    second: int
+    whole: str
+
+    @property
+    def has_time(self) -> bool:
+        """Whether the line says when it was written."""
+        return self.month > 0
+
+
+def clean(text: str) -> str:
+    """A line without colours and control characters, cut at `MAX_LINE_CHARS`."""
+    text = text[:MAX_LINE_CHARS]
+    if "\x1b" in text:
+        text = _ESCAPE.sub("", text)
+    return text.replace("\x00", "").rstrip("\r\n")
+
+
+def read_line(raw: str, number: int) -> Line:
+    """Takes the prefix of a line apart; any text is a line."""
+    whole = clean(raw)
+    text = whole
+    found: dict[str, str] = {}
+    for _ in range(8):
+        match = _next_part(text)
+        if match is None:
+            break
+        groups = {name: value for name, value in match.groupdict().items() if value is not None}
+        if "level" in groups and "level" in found:
+            break
+        is_outer = match.re is _OUTER
+        found = groups | found if is_outer else found | groups
+        text = text[match.end() :]
+    month, day, second = _time(found)
+    process = found.get("name", "") or found.get("module", "")
+    level = found.get("level", "") or _LETTERS.get(found.get("letter", ""), "")
+    return Line(
+        text=text,
+        number=number,
+        process=process,
+        pid=found.get("pid", ""),
+        rank=_rank(found, process),
+        level="ERROR" if level == "FATAL" else level,
+        place=found.get("place", ""),
+        month=month,
+        day=day,
+        second=second,
+        whole=whole,
+    )
+
+
+def _next_part(text: str) -> re.Match[str] | None:
+    for pattern in (_PROCESS, _VLLM, _PLOG, _TORCH_NPU, _TORCH, _RANK, _UVICORN, _OUTER):
+        match = pattern.match(text)
+        if match is not None:
+            return match
+    return None
+
+
+def _time(found: dict[str, str]) -> tuple[int, int, int]:
+    if "clock" not in found:
+        return 0, 0, 0
+    hour, minute, second = (int(part) for part in found["clock"].split(":"))
+    if "month" in found:
+        month, day = int(found["month"]), int(found["day"])
+    else:
+        month, day = (int(part) for part in found["date"].split("-")[1:])
+    if not (1 <= month <= 12 and 1 <= day <= 31):
+        return 0, 0, 0
+    return month, day, hour * 3600 + minute * 60 + second
+
+
+def _rank(found: dict[str, str], process: str) -> int | None:
+    if found.get("rank", "").isdigit():
+        return int(found["rank"])
+    match = _DIGITS.search(process)
+    return int(match.group(2)) if match else None
