@@ -118,3 +118,8 @@ def flag_variables() -> frozenset[str]:
     """`QANAT_<FLAG>` for every flag, --config and those that only vLLM knows included."""
     own = {option.variable for option in OPTIONS.values()} | {FILE_VARIABLE}
     return frozenset(own | {VARIABLE_PREFIX + name.replace("-", "_").upper() for name in known_flags()})
+
+
+def process_variables() -> Mapping[str, str]:
+    """The variables of this process as they are, for programs that report on a machine."""
+    return dict(os.environ)

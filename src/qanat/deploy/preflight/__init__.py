@@ -1,0 +1,1 @@
+"""Looks at a host before a deployment is started on it."""
