@@ -48,6 +48,7 @@ _KINDS: dict[str, type[Entry]] = {
     "flag": Flag,
     "host_check": HostCheck,
     "host_setting": HostSetting,
+    "known_path": KnownPath,
     "log_signature": LogSignature,
     "log_stage": LogStage,
     "model": ModelFacts,

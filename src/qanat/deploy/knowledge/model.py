@@ -135,7 +135,10 @@ class LogStage(Lifetime, frozen=True, kw_only=True):
 
 
 class Release(Entry, frozen=True, kw_only=True):
-    """A release of vllm-ascend (`name` is its version) with what its image ships."""
+    """A release of vllm-ascend (`name` is its version) with what its image ships.
+
+    `python` are the versions of Python it can be installed on, the first that is too new after the comma.
+    """
 
     vllm: str
     date: str
@@ -143,10 +146,14 @@ class Release(Entry, frozen=True, kw_only=True):
     cann: str | None = None
     torch_npu: str | None = None
     mooncake: str | None = None
+    python: str | None = None
 
 
 class Chip(Entry, frozen=True, kw_only=True):
-    """An accelerator generation: NPUs of one node, memory of one NPU in GiB, and the suffix of its image tags."""
+    """An accelerator generation: NPUs of one node, memory of one NPU in GiB, and the suffix of its image tags.
+
+    `needs_host_pids` says that CPU binding in a container works with the host's process ids only.
+    """
 
     family: str
     image_suffix: str
@@ -155,6 +162,7 @@ class Chip(Entry, frozen=True, kw_only=True):
     spellings: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     mounts: tuple[str, ...] = ()
+    needs_host_pids: bool = False
 
 
 class ModelFacts(Entry, frozen=True, kw_only=True):
@@ -298,6 +306,19 @@ class DriverSupport(Entry, frozen=True, kw_only=True):
     oldest: str
     recommended: str
     chips: tuple[str, ...]
+
+
+class KnownPath(Entry, frozen=True, kw_only=True):
+    """A path on hosts or in images that scripts use.
+
+    Attributes:
+        use: of the host's, what containers mount where it is there; of the image's, a script that sets the
+            environment of CANN, an allocator to preload, or the folder of the example proxies.
+        chips: for which; empty for all.
+    """
+
+    use: Literal["mount", "environment_script", "allocator", "examples"]
+    chips: tuple[str, ...] = ()
 
 
 class DeviceName(Entry, frozen=True, kw_only=True):
