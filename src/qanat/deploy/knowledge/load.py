@@ -25,6 +25,7 @@ from qanat.deploy.knowledge.model import (
     Flag,
     HostCheck,
     HostSetting,
+    KnownPath,
     Lifetime,
     LogSignature,
     LogStage,
