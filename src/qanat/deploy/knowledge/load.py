@@ -15,38 +15,50 @@ import yaml
 from qanat.deploy.knowledge.model import (
     Baseline,
     Chip,
+    Communicator,
     ConfigKey,
     Conflict,
     Connector,
     DeviceName,
+    DraftModel,
     DriverSupport,
     Entry,
     EnvVar,
+    Estimate,
     Flag,
     HostCheck,
     HostSetting,
+    Issue,
     KnownPath,
     Lifetime,
     LogSignature,
     LogStage,
     ModelFacts,
     Parser,
+    Practice,
     Release,
     Rule,
+    ServiceSymptom,
     Threshold,
+    WeightFormat,
+    Weights,
 )
 from qanat.deploy.knowledge.versions import Presence, Timeline, Version, must_parse
 
 _KINDS: dict[str, type[Entry]] = {
     "baseline": Baseline,
     "chip": Chip,
+    "communicator": Communicator,
     "config_key": ConfigKey,
     "conflict": Conflict,
     "connector": Connector,
     "device_name": DeviceName,
     "driver": DriverSupport,
+    "draft_model": DraftModel,
     "env_var": EnvVar,
+    "estimate": Estimate,
     "flag": Flag,
+    "issue": Issue,
     "host_check": HostCheck,
     "host_setting": HostSetting,
     "known_path": KnownPath,
@@ -54,8 +66,12 @@ _KINDS: dict[str, type[Entry]] = {
     "log_stage": LogStage,
     "model": ModelFacts,
     "parser": Parser,
+    "practice": Practice,
     "release": Release,
     "rule": Rule,
+    "service_symptom": ServiceSymptom,
+    "weight_format": WeightFormat,
+    "weights": Weights,
     "threshold": Threshold,
 }
 EntryT = TypeVar("EntryT", bound=Entry)
@@ -137,6 +153,26 @@ class Knowledge:
         """Published figures."""
         return self.tables["baselines"]
 
+    @property
+    def weight_formats(self) -> Mapping[str, WeightFormat]:
+        """Formats of weights, by name."""
+        return self.tables["weight_formats"].entries
+
+    @property
+    def communicators(self) -> Mapping[str, Communicator]:
+        """Groups of HCCL, by name."""
+        return self.tables["communicators"].entries
+
+    def estimate(self, name: str) -> float:
+        """A number that sizes of memory are guessed with."""
+        value: float = self.tables["estimates"].entries[name].value
+        return value
+
+    @property
+    def weights(self) -> tuple[Weights, ...]:
+        """Published weights of all models."""
+        return tuple(self.tables["weights"].entries.values())
+
     def variables(self) -> Iterator[Table[EnvVar]]:
         """The tables of environment variables, those of vllm-ascend first."""
         for name in ("ascend_variables", "vllm_variables", "runtime_variables"):
@@ -153,6 +189,12 @@ class Knowledge:
         same = [release for release in self.releases if must_parse(release.vllm) == version.base]
         exact = [release for release in same if must_parse(release.name) == version]
         return next(iter(exact or same), None)
+
+    def chip_of(self, suffixes: Collection[str]) -> Chip | None:
+        """The chip that an image is built for, by the suffixes of its tag; None if they name none."""
+        return next(
+            (chip for chip in self.chips if chip.image_suffix and chip.image_suffix in suffixes), None
+        )
 
     @property
     def newest_stable(self) -> Release:

@@ -8,7 +8,7 @@ has it, `until` the last one; absent means the first and the last sample of the 
 from __future__ import annotations
 
 from enum import Enum
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -106,14 +106,49 @@ class Rule(Entry, frozen=True, kw_only=True):
     until: str | None = None
 
 
-class LogSignature(Entry, frozen=True, kw_only=True):
-    """A line of a log by which a rule's fault is recognised after the fact; `pattern` is a regular expression."""
+LogPart = Literal[
+    "start",
+    "connect",
+    "load",
+    "profile",
+    "cache",
+    "capture",
+    "listen",
+    "ready",
+    "serve",
+    "disaggregated",
+    "bench",
+    "container",
+    "host",
+]
+"""What a line of a log is about: a stage of the start, serving, disaggregated serving, a client, or the host."""
 
+
+class LogSignature(Lifetime, frozen=True, kw_only=True):
+    """A line of a log by which a fault, or something worth knowing, is recognised.
+
+    `pattern` is a regular expression whose named groups are values worth showing, `literals` are texts of which a line
+    needs one; `cause` and `remedy` are sentences; `rules` would have found it before the start; `issues` are threads
+    ("owner/repo#number"); `is_consequence` says that something else failed before. All `examples` match, `near_miss`
+    must not.
+    """
+
+    stage: LogPart
+    severity: Severity
     pattern: str
-    rules: tuple[str, ...]
+    literals: tuple[str, ...]
+    cause: str
+    remedy: str = ""
+    rules: tuple[str, ...] = ()
+    issues: tuple[str, ...] = ()
+    is_consequence: bool = False
+    examples: tuple[str, ...]
+    near_miss: str
 
 
-StartStage = Literal["start", "connect", "load", "profile", "cache", "capture", "engine", "listen", "ready", "serve"]
+StartStage = Literal[
+    "start", "connect", "load", "profile", "cache", "capture", "engine", "listen", "ready", "serve"
+]
 """How far the start of a server is, in this order."""
 
 
@@ -132,6 +167,44 @@ class LogStage(Lifetime, frozen=True, kw_only=True):
     near_miss: str
     detail: str = ""
     begins_anew: bool = False
+
+
+Catch = Literal["plan", "lint", "preflight", "verify", "diagnose", "nothing"]
+"""Which action of `qanat deploy` tells of a fault."""
+
+
+class Issue(Lifetime, frozen=True, kw_only=True):
+    """What users hit: `name` is the thread ("owner/repo#number").
+
+    `caught_by` are the actions that tell of it, through `rules` and `signatures` where those are named; `since` and
+    `until` are the releases it was seen in.
+    """
+
+    topic: str
+    symptom: str
+    cause: str = ""
+    remedy: str = ""
+    state: Literal["open", "closed", "unknown"] = "unknown"
+    caught_by: tuple[Catch, ...]
+    rules: tuple[str, ...] = ()
+    signatures: tuple[str, ...] = ()
+
+    @property
+    def link(self) -> str:
+        """Address of the thread."""
+        repository, number = self.name.split("#")
+        return f"https://github.com/{repository}/issues/{number}"
+
+
+class ServiceSymptom(Entry, frozen=True, kw_only=True):
+    """What a running service does wrong when it is asked.
+
+    `level` is the outcome of the check that sees it, `meaning` what is usually behind it, `advice` what to do.
+    """
+
+    level: Literal["warn", "fail"]
+    meaning: str
+    advice: str
 
 
 class Release(Entry, frozen=True, kw_only=True):
@@ -159,6 +232,7 @@ class Chip(Entry, frozen=True, kw_only=True):
     image_suffix: str
     num_npus_per_node: int
     memory_gib: float
+    visible_bytes: dict[int, int]
     spellings: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     mounts: tuple[str, ...] = ()
@@ -166,7 +240,12 @@ class Chip(Entry, frozen=True, kw_only=True):
 
 
 class ModelFacts(Entry, frozen=True, kw_only=True):
-    """Sizes of a model that rules compute with; linear attention and expert fields are 0 where there are none."""
+    """Sizes of a model that rules and plans compute with.
+
+    Fields of linear attention, experts, multi token prediction and the vision tower are 0 where there are none.
+    `full_attention_interval` says that every so many layers one is attention, 0 that all are; attention of hybrid
+    models has an output gate as wide as its queries. `has_tied_embeddings`: input and output share one table.
+    """
 
     pattern: str
     first_release: str
@@ -183,6 +262,28 @@ class ModelFacts(Entry, frozen=True, kw_only=True):
     hidden_size: int = 0
     max_position: int = 0
     has_vision: bool = False
+    intermediate_size: int = 0
+    expert_intermediate_size: int = 0
+    shared_intermediate_size: int = 0
+    vocab_size: int = 0
+    has_tied_embeddings: bool = False
+    linear_conv_kernel: int = 0
+    full_attention_interval: int = 0
+    num_mtp_layers: int = 0
+    vision_layers: int = 0
+    vision_hidden_size: int = 0
+    vision_intermediate_size: int = 0
+
+    @property
+    def num_attention_layers(self) -> int:
+        """Layers with keys and values, the drafter's not counted."""
+        interval = self.full_attention_interval
+        return self.num_layers // interval if interval else self.num_layers
+
+    @property
+    def num_linear_layers(self) -> int:
+        """Layers with a recurrent state."""
+        return self.num_layers - self.num_attention_layers
 
     @property
     def is_hybrid(self) -> bool:
@@ -193,6 +294,61 @@ class ModelFacts(Entry, frozen=True, kw_only=True):
     def is_moe(self) -> bool:
         """Whether the model routes tokens to experts."""
         return self.num_experts > 0
+
+
+class WeightFormat(Entry, frozen=True, kw_only=True):
+    """How a quantised variant stores its weights.
+
+    Attributes:
+        expert_bits: of one parameter of a routed expert.
+        linear_bits: of one parameter of the other linear layers; router, embeddings and head have 16.
+        expert_overhead_percent: what scales add to the routed experts.
+        overhead_percent: what scales, biases and unquantised small tensors add to everything else.
+        cache_bits: of one element of keys and values.
+        families: chips that can run it, empty for all.
+    """
+
+    expert_bits: float
+    linear_bits: float
+    expert_overhead_percent: float = 0
+    overhead_percent: float = 0
+    cache_bits: int = 16
+    families: tuple[str, ...] = ()
+
+
+class Communicator(Entry, frozen=True, kw_only=True):
+    """A group of HCCL that ranks talk in; `buffer_mib` of each of its two buffers, None for HCCL_BUFFSIZE."""
+
+    buffer_mib: int | None = None
+
+
+class Estimate(Entry, frozen=True, kw_only=True):
+    """A number that sizes of memory are guessed with, since nobody publishes or computes it; `unit` says of what."""
+
+    value: float
+    unit: str
+
+
+class Weights(Entry, frozen=True, kw_only=True):
+    """One variant of a model's weights.
+
+    Attributes:
+        model: name of the model.
+        variant: name of its format.
+        repository: where it is published; empty if it is only known to exist.
+        size_gb: decimal gigabytes that documents state; None where nobody does, then it is computed.
+        first_release: of vllm-ascend that runs it, where that is later than the model's.
+        has_drafter: the weights of multi token prediction are in it.
+        nodes: how many nodes of a chip documents ask for.
+    """
+
+    model: str
+    variant: str
+    repository: str = ""
+    size_gb: float | None = None
+    first_release: str | None = None
+    has_drafter: bool = False
+    nodes: dict[str, int] = {}
 
 
 class Connector(Lifetime, frozen=True, kw_only=True):
@@ -325,3 +481,48 @@ class DeviceName(Entry, frozen=True, kw_only=True):
     """How npu-smi names a chip: `name` is a regular expression for the whole name, `chip` an entry of the chips."""
 
     chip: str
+
+
+class DraftModel(Entry, frozen=True, kw_only=True):
+    """A checkpoint that drafts for a model: `name` is its repository, `method` how vLLM calls its kind."""
+
+    model: str
+    method: Literal["eagle3"] = "eagle3"
+
+
+class Circumstances(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """When a practice holds; empty and None hold always.
+
+    `attention` is hybrid for models with recurrent states; `least_nodes` counts the nodes of the deployment;
+    `is_data_parallel` and `is_tensor_parallel` ask for a size above 1 (or for exactly 1, where false).
+    """
+
+    scenarios: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()
+    chips: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
+    topologies: tuple[str, ...] = ()
+    attention: Literal["hybrid", "full"] | None = None
+    mlp: Literal["moe", "dense"] | None = None
+    least_nodes: int | None = None
+    is_data_parallel: bool | None = None
+    is_tensor_parallel: bool | None = None
+
+
+class Practice(Lifetime, frozen=True, kw_only=True):
+    """What the planner chooses where `when` and the versions hold; of several the first in its file counts.
+
+    Attributes:
+        what: flag, variable or property, as a plan names it.
+        value: what is chosen; None where it is computed, or where nothing is to be set.
+        when: circumstances.
+        reason: one sentence; names in braces are replaced by numbers of the plan.
+        changes_if: what would lead to another value.
+    """
+
+    what: str
+    value: str | int | float | bool | dict[str, Any] | None = None
+    when: Circumstances = Circumstances()
+    reason: str
+    changes_if: str = ""
