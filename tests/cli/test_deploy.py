@@ -59,6 +59,61 @@ def test_fix_writes_what_is_safe_and_reports_the_rest(
     assert wrong.read_text(encoding="utf-8") == before
 
 
+def test_fix_goes_on_until_nothing_safe_is_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "run.sh"
+    path.write_text("vllm serve m –max_model_len 8 –port 1\nsysctl vm.swappiness=0\n", encoding="utf-8")
+    assert lint(path, "--fix") == 0
+    assert path.read_text(encoding="utf-8") == (
+        "vllm serve m --max-model-len 8 --port 1\nsysctl -w vm.swappiness=0\n"
+    )
+    assert "files changed: 1" in capsys.readouterr().err
+
+
+def test_fix_leaves_files_alone_that_were_not_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "env.sh").write_text("export TASK_QUEUE_ENABLE=2\n")
+    (tmp_path / "run.sh").write_text("source env.sh\nvllm serve Qwen/Qwen3-32B -tp 8\n")
+    assert lint(tmp_path / "run.sh", "--fix", "--json") == 1
+    report = json.loads(capsys.readouterr().out)
+    (found,) = [one for one in report["findings"] if one["rule"] == "ENV001"]
+    assert found["file"] == str(tmp_path / "env.sh") and report["num_files"] == 2
+    assert (tmp_path / "env.sh").read_text() == "export TASK_QUEUE_ENABLE=2\n"
+    assert lint(tmp_path, "--fix") == 0
+    assert (tmp_path / "env.sh").read_text() == "export TASK_QUEUE_ENABLE=1\n"
+
+
+def test_only_files_beside_a_script_are_followed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong, inner = "export TASK_QUEUE_ENABLE=2\n", tmp_path / "inner"
+    inner.mkdir()
+    (tmp_path / "above.sh").write_text(wrong)
+    (inner / "large.sh").write_text(wrong + "#" * 2_000_000)
+    (inner / "link.sh").symlink_to(tmp_path / "above.sh")
+    (inner / "folder.sh").mkdir()
+    for name in ("../above.sh", str(tmp_path / "above.sh"), "large.sh", "link.sh", "folder.sh", "gone.sh"):
+        (inner / "run.sh").write_text(f"source {name}\nvllm serve Qwen/Qwen3-32B -tp 8\n")
+        assert lint(inner / "run.sh") == 0, name
+    (inner / "run.sh").write_text("source ../above.sh\nvllm serve Qwen/Qwen3-32B -tp 8\n")
+    assert lint(inner / "run.sh", tmp_path / "above.sh") == 1
+    assert "above.sh:1:8: error ENV001" in capsys.readouterr().out
+
+
+def test_the_suffix_of_an_image_says_which_chip(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run.sh").write_text(
+        "docker run quay.io/ascend/vllm-ascend:v0.23.0-a3 bash\n"
+        "vllm serve Eco-Tech/Qwen3.5-35B-A3B-w8a8-mtp -tp 8 --enable-expert-parallel "
+        "--additional-config '{\"enable_fused_mc2\": 1}'\n"
+    )
+    for image, rules in (
+        ("v0.23.0", set()),
+        ("v0.23.0-a3", set()),
+        ("v0.23.0-950dt", {"HOST015", "MOE005"}),
+    ):
+        lint(tmp_path / "run.sh", "--image", image, "--json")
+        found = {one["rule"] for one in json.loads(capsys.readouterr().out)["findings"]}
+        assert found & {"HOST015", "MOE005"} == rules, image
+
+
 def test_a_folder_stands_for_its_scripts(wrong: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (wrong.parent / "deep").mkdir()
     (wrong.parent / "deep" / "guide.md").write_text("```bash\nvllm serve m —port 1\n```\n", encoding="utf-8")

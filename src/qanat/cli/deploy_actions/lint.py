@@ -6,12 +6,13 @@ import contextlib
 import gc
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qanat.cli.command import Command
+from qanat.cli.deploy_actions.neighbours import Neighbours
 from qanat.cli.deploy_actions.reading import read_action, say
 from qanat.cli.terminal import tell
 from qanat.config.options import option
@@ -19,11 +20,10 @@ from qanat.config.values import Kind
 from qanat.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from qanat.deploy.lint.finding import Finding
-    from qanat.deploy.sources.launch import Document
+    from qanat.deploy.lint.fix_all import Checked
 
 STANDARD_INPUT = "-"
-SUFFIXES = (".sh", ".bash", ".md", ".markdown", ".rst", ".txt", ".yaml", ".yml")
+SUFFIXES = (".sh", ".bash", ".md", ".markdown", ".rst", ".txt", ".yaml", ".yml", ".env")
 """Files that are taken from a folder; a file that is named is always read."""
 FOUND = 1
 """Exit code where something was found that asks for a change."""
@@ -36,15 +36,15 @@ class LintOptions:
     image: str | None = option(
         Kind.TEXT,
         None,
-        "Image, tag or version of vllm-ascend that runs, e.g. v0.18.0rc1-a3. Default: what the files say; where they "
-        "say nothing, the newest stable release.",
+        "Image, tag or version of vllm-ascend that runs, e.g. v0.18.0rc1-a3; a suffix says for which chip. Default: "
+        "what the files say; where they say nothing, the newest stable release.",
     )
     json: bool = option(Kind.SWITCH, False, "Write JSON.")
     sarif: bool = option(Kind.SWITCH, False, "Write SARIF 2.1.0, which code review services read.")
     fix: bool = option(
         Kind.SWITCH,
         False,
-        "Apply the fixes that are safe, then report what is left. Files are replaced in one step.",
+        "Apply the fixes that are safe until none is left, then report what is left. Files are replaced in one step.",
     )
 
 
@@ -55,7 +55,8 @@ COMMAND = Command(
         "Reads shell scripts, docker commands, Compose and Kubernetes files, settings files and guides (Markdown or\n"
         "plain text), and checks names and values against the version of vllm-ascend that runs: flags, variables,\n"
         "JSON arguments, host settings, and what files say about each other, so name all files of a deployment\n"
-        "together. A folder stands for the scripts, manifests and guides in it, - for standard input.\n"
+        "together. A folder stands for the scripts, manifests and guides in it, - for standard input. Files beside\n"
+        "a script that it sources, or gives to a container (--env-file, env_file:), are read as well.\n"
         "Exit codes: 0 nothing found (info aside), 1 something found, 2 the command line is at fault.\n"
         "A comment `# qanat: ignore[RULE]` silences a rule on its line or on the command below."
     ),
@@ -80,17 +81,20 @@ def main(arguments: Sequence[str]) -> int:
     """
     options, words = _read(arguments)
     from qanat.deploy.lint import report
-    from qanat.deploy.sources.documents import read_document
+    from qanat.deploy.lint.fix_all import fix_all
 
-    documents = []
     with _without_collector():
-        for path, text in dict(_texts(words)).items():
-            documents.append(read_document(path, text))
-        findings = _lint(documents, options.image)
-    if options.fix:
-        findings = _fix(documents, findings, options.image)
+        texts = dict(_texts(words))
+        beside = Neighbours(tuple(Path(word) for word in words if Path(word).is_dir()))
+        checked = _check(texts, beside, options.image)
+        if options.fix:
+            done = fix_all(texts, checked, lambda changed: _check(changed, beside, options.image))
+            _write(texts, done.texts)
+            tell(done.summary(len(checked.findings)))
+            checked = done.left
+    findings, num_files = checked.findings, len(checked.documents)
     if options.json:
-        say(json.dumps(report.json_report(findings, len(documents)), indent=2, ensure_ascii=False))
+        say(json.dumps(report.json_report(findings, num_files), indent=2, ensure_ascii=False))
     elif options.sarif:
         from qanat import __version__
         from qanat.deploy.knowledge.load import load_knowledge
@@ -98,7 +102,7 @@ def main(arguments: Sequence[str]) -> int:
         sarif = report.sarif_report(findings, load_knowledge().rules, __version__)
         say(json.dumps(sarif, indent=2, ensure_ascii=False))
     else:
-        say(report.text_report(findings, len(documents)))
+        say(report.text_report(findings, num_files))
     return FOUND if report.has_faults(findings) else 0
 
 
@@ -144,44 +148,29 @@ def _texts(words: Sequence[str]) -> Iterator[tuple[str, str]]:
                 raise ConfigError(f"{file} cannot be read: {error.strerror or error}") from None
 
 
-def _lint(documents: Sequence[Document], image: str | None) -> list[Finding]:
+def _check(texts: Mapping[str, str], beside: Neighbours, image: str | None) -> Checked:
     from qanat.deploy.lint.engine import ImageError, lint
+    from qanat.deploy.lint.fix_all import Checked
+    from qanat.deploy.sources.documents import read_documents
 
+    documents = read_documents(texts, beside.read)
     try:
-        return lint(documents, image)
+        return Checked(documents, lint(documents, image))
     except ImageError as error:
         raise ConfigError(f"--image {error}", param="--image") from None
 
 
-def _fix(documents: Sequence[Document], findings: Sequence[Finding], image: str | None) -> list[Finding]:
-    """Writes files with what is safe; returns what is left.
+def _write(before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    """Writes the files that have changed.
 
     Raises:
         ConfigError: a file cannot be written.
     """
-    from qanat.deploy.lint.fixes import apply_edits, chosen_fixes, write_file
-    from qanat.deploy.sources.documents import read_document
+    from qanat.deploy.lint.fixes import write_file
 
-    fixes = chosen_fixes(findings)
-    edits = [edit for finding in fixes for edit in finding.fix.edits]
-    changed = [
-        read_document(document.path, apply_edits(document.text, own)) if own else document
-        for document in documents
-        for own in [[edit for edit in edits if edit.place.path == document.path]]
-    ]
-    left = _lint(changed, image)
-    if _num_faults(left) > _num_faults(findings):
-        tell("the fixes together would leave more findings than before; nothing was changed")
-        return list(findings)
-    written = [after for before, after in zip(documents, changed, strict=True) if after.text != before.text]
-    for document in written:
-        try:
-            write_file(Path(document.path), document.text)
-        except OSError as error:
-            raise ConfigError(f"{document.path} cannot be written: {error.strerror or error}") from None
-    tell(f"fixed: {len(fixes)} of {len(findings)}; files changed: {len(written)}")
-    return left
-
-
-def _num_faults(findings: Sequence[Finding]) -> int:
-    return sum(finding.severity.value != "info" for finding in findings)
+    for path, text in after.items():
+        if text != before[path]:
+            try:
+                write_file(Path(path), text)
+            except OSError as error:
+                raise ConfigError(f"{path} cannot be written: {error.strerror or error}") from None

@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 
 from qanat.deploy.lint.finding import Edit
-from qanat.deploy.sources.launch import Assignment, Document
-from qanat.deploy.sources.values import Source
+from qanat.deploy.sources.launch import Assignment
 
 
-def remove_assignment(document: Document, assignment: Assignment) -> tuple[Edit, ...]:
+def remove_assignment(assignment: Assignment) -> tuple[Edit, ...]:
     """Takes out the line of an assignment; nothing if other things stand on it."""
-    start, end = assignment.place.start, assignment.place.end
-    first = document.text.rfind("\n", 0, start) + 1
-    last = document.text.find("\n", end)
-    last = len(document.text) if last < 0 else last + 1
-    around = document.text[first:start] + document.text[end:last]
-    if assignment.origin != "export" or not re.fullmatch(r"\s*export\s+\s*", around):
+    source, (start, end) = assignment.value.source, (assignment.place.start, assignment.place.end)
+    if source is None or source.path != assignment.place.path or assignment.origin != "export":
         return ()
-    return (Edit(Source(document.path, document.text).place(first, last), ""),)
+    first = source.text.rfind("\n", 0, start) + 1
+    last = source.text.find("\n", end)
+    last = len(source.text) if last < 0 else last + 1
+    if not re.fullmatch(r"\s*export\s+\s*", source.text[first:start] + source.text[end:last]):
+        return ()
+    return (Edit(source.place(first, last), ""),)

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from qanat.deploy.knowledge.load import Knowledge, load_knowledge
 from qanat.deploy.knowledge.model import Severity
-from qanat.deploy.knowledge.versions import Version, is_in_range, must_parse, parse_image
+from qanat.deploy.knowledge.versions import ImageTag, Version, is_in_range, must_parse, parse_image
 from qanat.deploy.lint import rules
 from qanat.deploy.lint.files import DocumentView, FileSet, Versions, folder_of, view_document
 from qanat.deploy.lint.finding import Finding, Fix
 from qanat.deploy.lint.ignore import Ignores
 from qanat.deploy.lint.registry import Hit, on_document, on_files, on_flags, on_server
+from qanat.deploy.lint.view import chip_by_suffix
 from qanat.deploy.sources.launch import Document
 
 RANKS = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
@@ -28,8 +29,8 @@ def lint(documents: Sequence[Document], image: str | None = None) -> list[Findin
 
     Args:
         documents: read files; rules across files look at all of them.
-        image: image, tag or version of vllm-ascend that runs; None to go by what the files say, and by the
-            newest stable release where they say nothing.
+        image: image, tag or version of vllm-ascend that runs; a suffix such as -a3 says for which chip. None to go by
+            what the files say, and by the newest stable release where they say nothing.
 
     Raises:
         ImageError: no version can be read from `image`.
@@ -38,14 +39,13 @@ def lint(documents: Sequence[Document], image: str | None = None) -> list[Findin
     tag = parse_image(image) if image is not None else None
     if image is not None and tag is None:
         raise ImageError(f"{image!r} names no version of vllm-ascend; expected something like v0.18.0rc1-a3")
-    override = tag.version if tag else None
-    views = _views(documents, knowledge, override)
+    views = _views(documents, knowledge, tag)
     findings: list[Finding] = []
     for view in views:
         found = list(_check_document(view))
         claim = view.versions.contradicted_by
         if claim is not None:
-            claimed = Versions(view.document, claim.version, claim.version)
+            claimed = Versions(view.document, claim.version, claim.version, chip=view.versions.chip)
             second = _check_document(view_document(view.document, knowledge, claimed))
             found = _merge(found, list(second))
         findings += found
@@ -58,11 +58,11 @@ def lint(documents: Sequence[Document], image: str | None = None) -> list[Findin
     return sorted(kept, key=lambda finding: finding.sort_key)
 
 
-def _views(
-    documents: Sequence[Document], knowledge: Knowledge, override: Version | None
-) -> list[DocumentView]:
+def _views(documents: Sequence[Document], knowledge: Knowledge, tag: ImageTag | None) -> list[DocumentView]:
     newest = must_parse(knowledge.newest_stable.name)
-    known = [Versions(document, override, newest) for document in documents]
+    override = tag.version if tag else None
+    chip = chip_by_suffix(knowledge, tag.suffixes) if tag else None
+    known = [Versions(document, override, newest, chip=chip) for document in documents]
     running = {version for versions in known for _, version in versions.images}
     by_folder: dict[str, set[Version]] = {}
     for versions in known:
@@ -71,7 +71,8 @@ def _views(
     for index, versions in enumerate(known):
         nearby = by_folder[folder_of(versions.document.path)] or running
         if not versions.images and len(nearby) == 1:
-            known[index] = Versions(versions.document, override, next(iter(nearby)), is_assumed=False)
+            found = next(iter(nearby))
+            known[index] = Versions(versions.document, override, found, is_assumed=False, chip=chip)
     return [
         view_document(document, knowledge, versions)
         for document, versions in zip(documents, known, strict=True)
@@ -79,18 +80,27 @@ def _views(
 
 
 def _check_document(view: DocumentView) -> Iterator[Finding]:
-    yield from _findings(_run_document(view), view.knowledge, [view])
+    for hit, version in _run_document(view):
+        yield from _finding(hit, version, view.knowledge)
 
 
-def _run_document(view: DocumentView) -> Iterator[Hit]:
+def _run_document(view: DocumentView) -> Iterator[tuple[Hit, Version]]:
+    """What the checks of one document report, with the version each is judged by.
+
+    A launch may be at fault for what a file says that it sources; that file does not know which image runs.
+    """
     for launch in view.launches:
-        for _, check in on_flags.checks:
-            yield from check(launch)
+        checks = on_flags.checks
         if launch.launch.kind == "serve":
-            for _, check in on_server.checks:
-                yield from check(launch)
+            checks = checks + on_server.checks
+        for _, check in checks:
+            for hit in check(launch):
+                is_own = hit.place.path == view.document.path
+                yield hit, view.versions.at(hit.place.start) if is_own else launch.version
     for _, check_document in on_document.checks:
-        yield from check_document(view)
+        for hit in check_document(view):
+            is_own = hit.place.path == view.document.path
+            yield hit, view.versions.at(hit.place.start if is_own else 0)
 
 
 def _run_files(files: FileSet) -> Iterator[Hit]:
@@ -102,21 +112,24 @@ def _findings(hits: Iterable[Hit], knowledge: Knowledge, views: Sequence[Documen
     """Findings of hits whose rule holds for the version at their place."""
     versions = {view.document.path: view.versions for view in views}
     for hit in hits:
-        rule = knowledge.rules[hit.rule_id]
-        version = versions[hit.place.path].at(hit.place.start)
-        if is_in_range(version, rule.since, rule.until):
-            yield Finding(
-                rule_id=rule.name,
-                severity=rule.severity,
-                consequence=rule.consequence,
-                place=hit.place,
-                message=hit.message,
-                fix=Fix(hit.fix or rule.fix, hit.edits),
-                source=rule.source,
-                since=rule.since,
-                until=rule.until,
-                version=str(version),
-            )
+        yield from _finding(hit, versions[hit.place.path].at(hit.place.start), knowledge)
+
+
+def _finding(hit: Hit, version: Version, knowledge: Knowledge) -> Iterator[Finding]:
+    rule = knowledge.rules[hit.rule_id]
+    if is_in_range(version, rule.since, rule.until):
+        yield Finding(
+            rule_id=rule.name,
+            severity=rule.severity,
+            consequence=rule.consequence,
+            place=hit.place,
+            message=hit.message,
+            fix=Fix(hit.fix or rule.fix, hit.edits),
+            source=rule.source,
+            since=rule.since,
+            until=rule.until,
+            version=str(version),
+        )
 
 
 def _merge(first: list[Finding], second: list[Finding]) -> list[Finding]:

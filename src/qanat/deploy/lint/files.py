@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from qanat.deploy.knowledge.load import Knowledge
+from qanat.deploy.knowledge.model import Chip
 from qanat.deploy.knowledge.versions import Version, parse_image, parse_version
 from qanat.deploy.lint.view import LaunchView
 from qanat.deploy.sources.launch import Document
@@ -81,6 +82,8 @@ class Versions:
         override: what the user said, for all of it.
         fallback: where nothing says which.
         is_assumed: nothing names a version, `fallback` is a guess; pass False if it is known from elsewhere.
+        images: the versions of its containers, with where these stand.
+        chip: what the user said it is for.
     """
 
     document: Document
@@ -88,6 +91,7 @@ class Versions:
     fallback: Version
     is_assumed: bool = True
     images: list[tuple[int, Version]] = field(default_factory=list)
+    chip: Chip | None = None
 
     def __post_init__(self) -> None:
         self.is_assumed = self.is_assumed and self.override is None
@@ -209,7 +213,7 @@ def _grouped(views: Sequence[LaunchView], key: Callable[[LaunchView], str]) -> l
 def view_document(document: Document, knowledge: Knowledge, versions: Versions) -> DocumentView:
     """A document with its launches read for the versions in force at each."""
     launches = [
-        LaunchView(launch, document, knowledge, versions.at(launch.place.start))
+        LaunchView(launch, document, knowledge, versions.at(launch.place.start), versions.chip)
         for launch in document.launches
     ]
     return DocumentView(document, knowledge, versions, launches)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -26,6 +26,13 @@ FLASHCOMM1_KEY_SINCE: Final = must_parse("0.20.2rc1")
 FLASHCOMM_ALIAS_UNTIL: Final = must_parse("0.19.1rc1")
 
 
+def chip_by_suffix(knowledge: Knowledge, suffixes: Collection[str]) -> Chip | None:
+    """The chip that an image is built for, by the suffixes of its tag; None if they name none."""
+    return next(
+        (chip for chip in knowledge.chips if chip.image_suffix and chip.image_suffix in suffixes), None
+    )
+
+
 @dataclass(frozen=True)
 class Setting:
     """A switch that is on or off, and the place that decides it."""
@@ -36,13 +43,21 @@ class Setting:
 
 
 class LaunchView:
-    """A launch with its flags under known names, for one version."""
+    """A launch with its flags under known names, for one version, and for one chip if the user named it."""
 
-    def __init__(self, launch: Launch, document: Document, knowledge: Knowledge, version: Version) -> None:
+    def __init__(
+        self,
+        launch: Launch,
+        document: Document,
+        knowledge: Knowledge,
+        version: Version,
+        named_chip: Chip | None = None,
+    ) -> None:
         self.launch = launch
         self.document = document
         self.knowledge = knowledge
         self.version = version
+        self.named_chip = named_chip
         self.named: list[Named] = []
         self._last: dict[str, Named] = {}
         self._json: dict[str, JsonNode | None] = {}
@@ -165,14 +180,17 @@ class LaunchView:
     @cached_property
     def chip(self) -> Chip | None:
         """The accelerator it is meant for: by its container, devices or the text before it; None if unclear."""
+        if self.named_chip is not None:
+            return self.named_chip
         visible = self.visible_npus
         chips = {chip.name: chip for chip in self.knowledge.chips}
         if (visible is not None and visible > 8) or self.num_local_ranks > 8:
             return chips["A3"]
         container = self.launch.container
         image = parse_image(container.image.text) if container and container.image else None
-        if image is not None and image.suffixes:
-            return next((chip for chip in chips.values() if chip.image_suffix in image.suffixes), None)
+        built_for = chip_by_suffix(self.knowledge, image.suffixes) if image is not None else None
+        if built_for is not None:
+            return built_for
         before = self.document.text[: self.launch.place.start]
         best: tuple[int, Chip] | None = None
         for chip in chips.values():

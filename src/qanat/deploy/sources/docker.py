@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from qanat.deploy.sources.launch import Assignment, Container, Flag
@@ -42,7 +42,11 @@ class ContainerCall:
 
 
 def read_container_call(
-    arguments: Sequence[Value], place: Place, block: int, environment: dict[str, Assignment]
+    arguments: Sequence[Value],
+    place: Place,
+    block: int,
+    environment: dict[str, Assignment],
+    env_file: Callable[[Value, int], tuple[Assignment, ...]],
 ) -> ContainerCall | None:
     """Takes the words behind `docker` apart; None if nothing is started.
 
@@ -51,6 +55,7 @@ def read_container_call(
         place: of the command.
         block: number of the piece of script.
         environment: variables that docker sees, for `-e NAME`.
+        env_file: the variables of a file given by --env-file.
     """
     words = [word.text for word in arguments]
     if words and words[0] == "container":
@@ -65,7 +70,8 @@ def read_container_call(
         if flag.value is not None:
             lists.setdefault(name, []).append(flag.value)
             settings[{"net": "network", "shm-size": "shm_size"}.get(name, name)] = flag.value
-    env = tuple(one for value in lists["env"] if (one := _variable(value, block, environment)))
+    files = [one for value in lists.get("env-file", ()) for one in env_file(value, block)]
+    env = (*files, *(one for value in lists["env"] if (one := _variable(value, block, environment))))
     if not rest:
         return None
     if words[0] == "exec":

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import PurePath
 
+from qanat.deploy.sources.env_files import read_env_document
 from qanat.deploy.sources.guide import Guide
 from qanat.deploy.sources.launch import Document, DocumentKind, Launch, Note, NoteKind
+from qanat.deploy.sources.library import Library, Loader
 from qanat.deploy.sources.reader import Reader, Scope
 from qanat.deploy.sources.shell import Variables
 from qanat.deploy.sources.shell_lines import START, LineState, mend
@@ -21,16 +24,44 @@ MAX_TEXT_SHARE = 0.2
 """Files of which more is text than this, by lines, are guides."""
 
 
-def read_document(path: str, text: str) -> Document:
+def read_documents(texts: Mapping[str, str], load: Loader | None = None) -> list[Document]:
+    """Reads files that are checked together, and those that they name.
+
+    Args:
+        texts: content by path.
+        load: reads further files; None to follow none but those of `texts`.
+
+    Returns:
+        The files of `texts` in their order, then those that they name.
+    """
+    library = Library(texts, load)
+    documents = {path: read_document(path, text, library) for path, text in texts.items()}
+    while new := [path for path in library.followed if path not in documents]:
+        for path in new:
+            text = library.text(path)
+            is_environment = library.followed[path]
+            documents[path] = (
+                read_env_document(path, text) if is_environment else read_document(path, text, library)
+            )
+    for path, is_environment in library.followed.items():
+        if is_environment and documents[path].kind == "shell" and not documents[path].commands:
+            documents[path] = read_env_document(path, library.text(path))
+    return list(documents.values())
+
+
+def read_document(path: str, text: str, library: Library | None = None) -> Document:
     """Reads a file; whatever it holds, this does not fail: what cannot be read is noted.
 
     Args:
         path: its name, for places.
         text: its content.
+        library: files that it may name; None to follow none.
     """
+    if PurePath(path).name.endswith(".env"):
+        return read_env_document(path, text)
     is_cut = len(text) > MAX_CHARS
     source = Source(path, text[:MAX_CHARS] if is_cut else text)
-    reader = Reader(source)
+    reader = Reader(source, library)
     kind = _read(reader)
     if "\x00" in source.text:
         at = source.text.index("\x00")
@@ -51,7 +82,7 @@ def _read(reader: Reader) -> DocumentKind:
     if suffix in (".yaml", ".yml", ".json") or (
         suffix not in (".sh", ".bash", ".md") and _may_be_yaml(source.text)
     ):
-        tried = Reader(source)
+        tried = Reader(source, reader.library)
         kind = YamlReader(tried, value_at(source, 0, len(source.text))).read()
         if kind is not None or suffix in (".yaml", ".yml", ".json"):
             reader.__dict__.update(tried.__dict__)

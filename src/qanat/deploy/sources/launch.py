@@ -10,7 +10,7 @@ from typing import Literal
 from qanat.deploy.sources.json_text import JsonFault, JsonNode, read_json
 from qanat.deploy.sources.values import Place, Value
 
-DocumentKind = Literal["shell", "guide", "compose", "kubernetes", "yaml"]
+DocumentKind = Literal["shell", "guide", "compose", "kubernetes", "yaml", "env"]
 LaunchKind = Literal["serve", "proxy", "bench", "accuracy", "fragment"]
 Role = Literal["single", "prefill", "decode", "head", "worker", "proxy", "client"]
 Origin = Literal["export", "shell", "command", "container", "prose"]
@@ -128,6 +128,8 @@ class Command:
         arguments: words behind the program.
         place: all of it.
         block: number of the piece of script.
+        target: file that its output goes to.
+        container: that it runs in, where that is clear.
     """
 
     argv: tuple[Value, ...]
@@ -135,6 +137,8 @@ class Command:
     arguments: tuple[Value, ...]
     place: Place
     block: int = 0
+    target: Value | None = None
+    container: Container | None = None
 
 
 @dataclass(frozen=True)
@@ -215,7 +219,8 @@ class Document:
         launches: programs with known flags, in order.
         containers: in order.
         commands: every simple command, those of launches among them.
-        assignments: every variable that is set, in order.
+        assignments: every variable that is set in it, in order; those of files that it sources are only in `env` of
+            the launches.
         mentions: names in the text outside commands.
         prose: places of the lines that are text, not commands; none in scripts.
         notes: what could not be read, and damage that copying does.

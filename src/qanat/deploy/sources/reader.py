@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from qanat.deploy.sources.docker import read_container_call
+from qanat.deploy.sources.env_files import read_variables
 from qanat.deploy.sources.launch import (
     Assignment,
     Command,
@@ -17,6 +19,7 @@ from qanat.deploy.sources.launch import (
     Note,
     read_flags,
 )
+from qanat.deploy.sources.library import Library
 from qanat.deploy.sources.programs import (
     CONTAINER_TOOLS,
     SHELLS,
@@ -27,7 +30,7 @@ from qanat.deploy.sources.programs import (
     unwrap,
 )
 from qanat.deploy.sources.shell import ASSIGNMENT, Shell, Simple, Variables
-from qanat.deploy.sources.values import Place, Source, Value
+from qanat.deploy.sources.values import Place, Source, Value, value_at
 
 MAX_NESTING = 6
 """Scripts inside scripts."""
@@ -54,11 +57,13 @@ class Reader:
 
     Attributes:
         source: the file.
+        library: files that it may name; None to follow none.
         section: the last heading.
         image: of the container that was started last.
     """
 
     source: Source
+    library: Library | None = None
     section: str = ""
     image: Value | None = None
     launches: list[Launch] = field(default_factory=list)
@@ -70,6 +75,7 @@ class Reader:
     notes: list[Note] = field(default_factory=list)
     services: list[Value] = field(default_factory=list)
     num_blocks: int = 0
+    open_files: list[str] = field(default_factory=list)
 
     def document(self, kind: DocumentKind) -> Document:
         """All that was found."""
@@ -109,10 +115,48 @@ class Reader:
         """Takes one command: itself, and the scripts and programs inside it."""
         program = unwrap(simple.argv)
         environment = variables.environment() | {one.name: one for one in self._own(simple, variables)}
-        self.commands.append(Command(simple.argv, program.name, program.words, simple.place, variables.block))
+        self.commands.append(
+            Command(
+                simple.argv,
+                program.name,
+                program.words,
+                simple.place,
+                variables.block,
+                simple.target,
+                scope.container,
+            )
+        )
+        self._builtin(program, variables, self.source)
         self.start(program, simple.place, environment, variables.block, scope)
         if simple.heredoc is not None:
             self._heredoc(simple, program, environment, variables.block, scope)
+
+    def _builtin(self, program: Program, variables: Variables, origin: Source) -> None:
+        """What changes the shell itself: variables of another file, and whether they are exported."""
+        words = program.words
+        if program.name == "set" and words:
+            switch = " ".join(word.text for word in words[:2])
+            if re.match(r"[-+](?:\w*a\w*|o allexport)(?: |$)", switch):
+                variables.exports_all = switch[0] == "-"
+        elif program.name in ("source", ".") and words and self.library is not None:
+            source = self.library.find(origin.path, words[0]) or self.library.find(self.source.path, words[0])
+            if source is not None:
+                self._follow(source, variables)
+
+    def _follow(self, source: Source, variables: Variables) -> None:
+        """Takes the variables of a sourced file; its commands belong to its own document."""
+        if source.path in (self.source.path, *self.open_files) or len(self.open_files) > MAX_NESTING:
+            return
+        self.open_files.append(source.path)
+        Shell(
+            value_at(source, 0, len(source.text)),
+            source,
+            variables,
+            on_command=lambda simple: self._builtin(unwrap(simple.argv), variables, source),
+            on_assignment=lambda assignment: None,
+            on_note=lambda note: None,
+        ).run()
+        self.open_files.pop()
 
     def _own(self, simple: Simple, variables: Variables) -> list[Assignment]:
         """Variables before the command and behind `env`."""
@@ -185,7 +229,7 @@ class Reader:
     def run_in_container(self, container: Container, inner: tuple[Value, ...], scope: Scope) -> None:
         """Notes a container and takes what it starts."""
         self.containers.append(container)
-        self.assignments += container.env
+        self.assignments += [one for one in container.env if one.place.path == self.source.path]
         self.image = container.image or self.image
         environment = {one.name: one for one in container.env}
         inside = Scope(container, scope.depth + 1)
@@ -199,15 +243,19 @@ class Reader:
     def _container(
         self, program: Program, place: Place, environment: dict[str, Assignment], block: int, scope: Scope
     ) -> None:
-        call = read_container_call(program.words, place, block, environment)
+        call = read_container_call(program.words, place, block, environment, self._env_file)
         if call is None:
             return
         if call.container is not None:
             self.run_in_container(call.container, call.inner, scope)
             return
-        self.assignments += call.env
+        self.assignments += [one for one in call.env if one.place.path == self.source.path]
         inside = Scope(scope.container, scope.depth + 1)
         self.start(unwrap(call.inner), place, {one.name: one for one in call.env}, block, inside)
+
+    def _env_file(self, name: Value, block: int) -> tuple[Assignment, ...]:
+        source = self.library.find(self.source.path, name, is_environment=True) if self.library else None
+        return read_variables(source, block, is_unquoted=False) if source is not None else ()
 
     def _heredoc(
         self, simple: Simple, program: Program, environment: dict[str, Assignment], block: int, scope: Scope

@@ -33,16 +33,20 @@ class Variables:
         assignments: the last one of each variable that was not an array.
         exported: names that programs see.
         block: number of the piece of script.
+        exports_all: `set -a` is on: what is set is exported.
     """
 
     values: dict[str, list[Value]] = field(default_factory=dict)
     assignments: dict[str, Assignment] = field(default_factory=dict)
     exported: set[str] = field(default_factory=set)
     block: int = 0
+    exports_all: bool = False
 
     def set(self, name: str, values: list[Value], place: Place, origin: Origin) -> Assignment:
         """Sets a variable; one that is exported already stays so."""
         value = values[0] if values else Value("", place)
+        if origin == "shell" and self.exports_all:
+            origin = "export"
         if origin == "export":
             self.exported.add(name)
         elif origin == "shell" and name in self.exported:

@@ -204,11 +204,11 @@ class Words:
         if len(value.text) > MAX_CHARS:
             return [self._unknown(node, self.text(node))]
         if is_quoted or value.unknown:
-            return [Value(value.text, place, value.unknown, value.spans, self.source)]
+            return [Value(value.text, place, value.unknown, value.spans_in(self.source), self.source)]
         fields = []
         for match in re.finditer(r"\S+", value.text):
             part = value.part(match.start(), match.end())
-            fields.append(Value(part.text, place, part.unknown, part.spans, self.source))
+            fields.append(Value(part.text, place, part.unknown, part.spans_in(self.source), self.source))
         return fields[:MAX_FIELDS]
 
     def _unknown(self, node: Node, name: str) -> Value:

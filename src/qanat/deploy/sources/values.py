@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 PLACEHOLDER = re.compile(
     r"<[^<>\s][^<>]*>|\{\{[^{}]*\}\}|\|\w+\||\b[xX]{3,}\b|\b\d+\.xx\.xx\.\d+\b|\byour[_-]\w+", re.ASCII
@@ -78,12 +78,14 @@ class Span:
         length: characters of the value.
         source_start: offset in the file.
         source_end: offset behind, in the file; with as many characters as `length` they match one to one.
+        source: the file they stand in; None for that of the value.
     """
 
     start: int
     length: int
     source_start: int
     source_end: int
+    source: Source | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -113,19 +115,25 @@ class Value:
         """Where the characters `start` up to `end` of the text were written."""
         if self.source is None:
             return self.place
-        first, _ = self._written(start)
-        _, last = self._written(max(start, end - 1))
-        return self.source.place(first, last) if first <= last else self.place
+        source, first, _ = self._written(start, self.source)
+        other, _, last = self._written(max(start, end - 1), self.source)
+        return source.place(first, last) if source is other and first <= last else self.place
 
-    def _written(self, offset: int) -> tuple[int, int]:
-        """Offsets in the file from and behind one character."""
+    def _written(self, offset: int, own: Source) -> tuple[Source, int, int]:
+        """The file of one character, and its offsets from and behind it there."""
         for span in self.spans:
             if span.start <= offset < span.start + span.length:
                 if span.source_end - span.source_start == span.length:
                     at = span.source_start + offset - span.start
-                    return at, at + 1
-                return span.source_start, span.source_end
-        return self.place.start, self.place.end
+                    return span.source or own, at, at + 1
+                return span.source or own, span.source_start, span.source_end
+        return own, self.place.start, self.place.end
+
+    def spans_in(self, source: Source) -> tuple[Span, ...]:
+        """Its spans for a value of another file: each knows the file it comes from."""
+        if self.source is source or self.source is None:
+            return self.spans
+        return tuple(span if span.source else replace(span, source=self.source) for span in self.spans)
 
     def part(self, start: int, end: int) -> Value:
         """The characters `start` up to `end` as a value of their own."""
@@ -137,7 +145,7 @@ class Value:
             written = (span.source_start, span.source_end)
             if span.source_end - span.source_start == span.length:
                 written = (span.source_start + low - span.start, span.source_start + high - span.start)
-            spans.append(Span(low - start, high - low, *written))
+            spans.append(Span(low - start, high - low, *written, span.source))
         text = self.text[start:end]
         unknown = tuple(name for name in self.unknown if name in text)
         return Value(text, self.place_of(start, end), unknown, tuple(spans), self.source)
@@ -148,8 +156,8 @@ def join(parts: Sequence[Value], place: Place, source: Source) -> Value:
     text, spans, unknown = "", [], []
     for part in parts:
         spans += [
-            Span(len(text) + span.start, span.length, span.source_start, span.source_end)
-            for span in part.spans
+            Span(len(text) + span.start, span.length, span.source_start, span.source_end, span.source)
+            for span in part.spans_in(source)
         ]
         text += part.text
         unknown += [name for name in part.unknown if name not in unknown]

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import re
 from collections.abc import Iterator
 
 import yaml
 
+from qanat.deploy.sources.env_files import read_variables
 from qanat.deploy.sources.launch import FLAG, Assignment, Container, DocumentKind, Note
 from qanat.deploy.sources.programs import unwrap
 from qanat.deploy.sources.reader import Reader, Scope
 from qanat.deploy.sources.shell import Variables
 from qanat.deploy.sources.shell_words import Words, parse
-from qanat.deploy.sources.values import Source, Span, Value, join
+from qanat.deploy.sources.values import Source, Value, join, value_at
+from qanat.deploy.sources.yaml_values import MAX_DEPTH, Node, as_json, members_of, scalar_value
 
-MAX_DEPTH = 60
 SETTINGS_FLAGS = frozenset(
     "model served-model-name tensor-parallel-size data-parallel-size max-model-len max-num-seqs quantization "
     "max-num-batched-tokens gpu-memory-utilization additional-config compilation-config speculative-config "
@@ -25,9 +26,7 @@ SETTINGS_FLAGS = frozenset(
 ENVIRONMENT_KEY = re.compile(r"envs?|env_\w+|environment")
 COMMAND = re.compile(r"\bvllm\s+serve\b|vllm\.entrypoints\.openai\.api_server")
 POD_SETTINGS = ("enableServiceLinks",)
-VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)|\$\(([A-Za-z_]\w*)\)")
-
-Node = yaml.nodes.Node
+VARIABLE_NAME = re.compile(r"[A-Z][A-Z0-9_]*", re.ASCII)
 
 
 def compose(text: str) -> list[Node]:
@@ -45,10 +44,10 @@ def compose(text: str) -> list[Node]:
 def kind_of(nodes: list[Node]) -> DocumentKind | None:
     """What YAML describes; None if nothing that is known."""
     for node in nodes:
-        members = _members(node)
+        members = members_of(node)
         services = members.get("services")
         if isinstance(services, yaml.MappingNode) and any(
-            "image" in _members(one) for _, one in services.value
+            "image" in members_of(one) for _, one in services.value
         ):
             return "compose"
         if "apiVersion" in members and "kind" in members:
@@ -70,6 +69,7 @@ class YamlReader:
         self.reader = reader
         self.source: Source = reader.source
         self.code = code
+        self.maps: dict[str, list[tuple[str, Value]]] = {}
 
     def read(self) -> DocumentKind | None:
         """Takes everything; returns the kind, None if this is no YAML or none that is known."""
@@ -88,6 +88,7 @@ class YamlReader:
             )
             return None
         kind = kind_of(nodes)
+        self.maps = {**self._other_maps(), **self._config_maps(nodes)}
         is_started = False
         for node in nodes:
             if kind == "yaml":
@@ -107,7 +108,7 @@ class YamlReader:
         if isinstance(node, yaml.SequenceNode):
             return any([self._commands(item, outer, depth + 1) for item in node.value])
         if isinstance(node, yaml.MappingNode):
-            own = tuple(value for name, value in _members(node).items() if ENVIRONMENT_KEY.fullmatch(name))
+            own = tuple(value for name, value in members_of(node).items() if ENVIRONMENT_KEY.fullmatch(name))
             return any([self._commands(value, (*outer, *own), depth + 1) for _, value in node.value])
         if not isinstance(node, yaml.ScalarNode) or not COMMAND.search(node.value):
             return False
@@ -119,19 +120,60 @@ class YamlReader:
         return True
 
     def _service(self, node: Node) -> None:
-        members = _members(node)
-        kind, name = members.get("kind"), _members(members.get("metadata")).get("name")
+        members = members_of(node)
+        kind, name = members.get("kind"), members_of(members.get("metadata")).get("name")
         if (
             isinstance(kind, yaml.ScalarNode)
             and kind.value == "Service"
             and isinstance(name, yaml.ScalarNode)
         ):
             self.reader.services.append(self._value(name))
+        if isinstance(kind, yaml.ScalarNode) and kind.value == "ConfigMap":
+            self._map_data(members)
+
+    def _map_data(self, members: dict[str, Node]) -> None:
+        """The variables and the scripts that a ConfigMap holds."""
+        block = self.reader.new_block()
+        for key, value in self._entries(members):
+            if key.endswith((".sh", ".bash")):
+                self.reader.script(value, Variables(block=self.reader.new_block()), Scope())
+            elif VARIABLE_NAME.fullmatch(key):
+                self.reader.assignments.append(Assignment(key, value, value.place, "container", block))
+
+    def _entries(self, members: dict[str, Node]) -> Iterator[tuple[str, Value]]:
+        for key, node in members_of(members.get("data")).items():
+            if isinstance(node, yaml.ScalarNode):
+                yield key, self._value(node)
+
+    def _config_maps(self, nodes: list[Node]) -> dict[str, list[tuple[str, Value]]]:
+        """What the ConfigMaps of this text hold, by their names."""
+        found: dict[str, list[tuple[str, Value]]] = {}
+        for node in nodes:
+            members = members_of(node)
+            kind, name = members.get("kind"), members_of(members.get("metadata")).get("name")
+            is_map = isinstance(kind, yaml.ScalarNode) and kind.value == "ConfigMap"
+            if is_map and isinstance(name, yaml.ScalarNode):
+                found[name.value] = list(self._entries(members))
+        return found
+
+    def _other_maps(self) -> dict[str, list[tuple[str, Value]]]:
+        """Those of the other manifests that are checked together with this one."""
+        library = self.reader.library
+        if library is None:
+            return {}
+        if library.maps is None:
+            library.maps = {}
+            for source in library.manifests():
+                with contextlib.suppress(yaml.YAMLError, RecursionError):
+                    other = YamlReader(Reader(source), value_at(source, 0, len(source.text)))
+                    library.maps |= other._config_maps(compose(source.text))
+        return library.maps
 
     def _container(self, node: yaml.MappingNode, outside: dict[str, Node]) -> None:
-        members = {**outside, **_members(node)}
+        members = {**outside, **members_of(node)}
         block = self.reader.new_block()
-        env = tuple(self._environment(members.get("environment") or members.get("env"), block))
+        own = self._environment(members.get("environment") or members.get("env"), block)
+        env = (*self._files(members, block), *self._mapped(members, block), *own)
         image = members.get("image")
         settings = {
             name: self._value(value)
@@ -140,7 +182,7 @@ class YamlReader:
         }
         if "network_mode" in settings:
             settings["network"] = settings["network_mode"]
-        security = _members(members.get("securityContext"))
+        security = members_of(members.get("securityContext"))
         privileged = members.get("privileged") or security.get("privileged")
         container = Container(
             image=self._value(image) if isinstance(image, yaml.ScalarNode) else None,
@@ -157,6 +199,27 @@ class YamlReader:
         inner = (*self._words(members.get("entrypoint"), block), *self._words(members.get("command"), block))
         self.reader.run_in_container(container, (*inner, *self._words(members.get("args"), block)), Scope())
 
+    def _files(self, members: dict[str, Node], block: int) -> Iterator[Assignment]:
+        """Variables of the files under `env_file`."""
+        node, library = members.get("env_file"), self.reader.library
+        for item in node.value if isinstance(node, yaml.SequenceNode) else [node]:
+            path = members_of(item).get("path", item)
+            if library is None or not isinstance(path, yaml.ScalarNode):
+                continue
+            source = library.find(self.source.path, self._value(path), is_environment=True)
+            if source is not None:
+                yield from read_variables(source, block, is_unquoted=True)
+
+    def _mapped(self, members: dict[str, Node], block: int) -> Iterator[Assignment]:
+        """Variables of the ConfigMaps under `envFrom`."""
+        node = members.get("envFrom")
+        for item in node.value if isinstance(node, yaml.SequenceNode) else []:
+            name = members_of(members_of(item).get("configMapRef")).get("name")
+            prefix = members_of(item).get("prefix")
+            before = prefix.value if isinstance(prefix, yaml.ScalarNode) else ""
+            for key, value in self.maps.get(name.value, ()) if isinstance(name, yaml.ScalarNode) else ():
+                yield Assignment(f"{before}{key}", value, value.place, "container", block)
+
     def _environment(self, node: Node | None, block: int) -> Iterator[Assignment]:
         if isinstance(node, yaml.MappingNode):
             for key, value in node.value:
@@ -167,7 +230,7 @@ class YamlReader:
                     yield Assignment(key.value, self._value(value), place, "container", block)
         elif isinstance(node, yaml.SequenceNode):
             for item in node.value:
-                members = _members(item)
+                members = members_of(item)
                 if isinstance(item, yaml.ScalarNode):
                     written = self._value(item)
                     name, equals, text = written.text.partition("=")
@@ -177,17 +240,25 @@ class YamlReader:
                 elif isinstance(name_node := members.get("name"), yaml.ScalarNode):
                     value_node = members.get("value")
                     place = self.code.place_of(item.start_mark.index, item.end_mark.index)
-                    value = Value("", place, (name_node.value,), (), self.source)
+                    value = self._referred(members) or Value("", place, (name_node.value,), (), self.source)
                     if isinstance(value_node, yaml.ScalarNode):
                         value = self._value(value_node)
                         place = self.code.place_of(name_node.start_mark.index, value_node.end_mark.index)
                     yield Assignment(name_node.value, value, place, "container", block)
 
+    def _referred(self, members: dict[str, Node]) -> Value | None:
+        """The value under `valueFrom`, where it is one of a known ConfigMap."""
+        reference = members_of(members_of(members.get("valueFrom")).get("configMapKeyRef"))
+        name, key = reference.get("name"), reference.get("key")
+        if not isinstance(name, yaml.ScalarNode) or not isinstance(key, yaml.ScalarNode):
+            return None
+        return dict(self.maps.get(name.value, ())).get(key.value)
+
     def _mounts(self, members: dict[str, Node]) -> Iterator[Value]:
         yield from self._values(members.get("volumes"))
         mounts = members.get("volumeMounts")
         for item in mounts.value if isinstance(mounts, yaml.SequenceNode) else []:
-            path = _members(item).get("mountPath")
+            path = members_of(item).get("mountPath")
             if isinstance(path, yaml.ScalarNode):
                 value = self._value(path)
                 yield Value(f":{value.text}", value.place, value.unknown)
@@ -217,31 +288,7 @@ class YamlReader:
         return words
 
     def _value(self, node: yaml.ScalarNode) -> Value:
-        """A scalar with the places of its characters; escapes and folded lines are placed as a whole."""
-        start, end = node.start_mark.index, node.end_mark.index
-        written = self.code.text[start:end]
-        spans: list[Span] = []
-        found = at = 0
-        for match in re.finditer(r"\S+", node.value):
-            index = written.find(match.group(), found)
-            if index < 0:
-                spans = []
-                break
-            found = index + len(match.group())
-            if match.start() > at:
-                inner = self.code.part(start + index - 1, start + index)
-                spans.append(Span(at, match.start() - at, inner.place.start, inner.place.end))
-            inner = self.code.part(start + index, start + found)
-            spans += [
-                Span(match.start() + one.start, one.length, one.source_start, one.source_end)
-                for one in inner.spans
-            ]
-            at = match.end()
-        place = self.code.place_of(start, max(start, len(written.rstrip()) + start))
-        unknown = tuple(dict.fromkeys(a or b for a, b in VARIABLE.findall(node.value)))
-        if not node.value or not spans:
-            spans = [Span(0, len(node.value), place.start, place.end)] if node.value else []
-        return Value(node.value, place, unknown, tuple(spans), self.source)
+        return scalar_value(node, self.code)
 
     def _settings(self, node: Node) -> None:
         """A settings file as the flags it stands for."""
@@ -273,38 +320,9 @@ class YamlReader:
     def _given(self, node: Node) -> Value:
         if isinstance(node, yaml.ScalarNode):
             return self._value(node)
-        text, spans = _as_json(node, self.code, 0)
+        text, spans = as_json(node, self.code, 0)
         place = self.code.place_of(node.start_mark.index, node.end_mark.index)
         return Value(text, place, (), tuple(spans), self.source)
-
-
-def _as_json(node: Node, code: Value, at: int, depth: int = 0) -> tuple[str, list[Span]]:
-    """YAML as JSON text whose scalars have places; `at` is where it begins in the whole."""
-    if depth > MAX_DEPTH:
-        return "null", []
-    if isinstance(node, yaml.ScalarNode):
-        is_text = node.tag.endswith(":str")
-        text = json.dumps(node.value) if is_text else node.value.lower() or "null"
-        place = code.place_of(node.start_mark.index, max(node.start_mark.index, node.end_mark.index))
-        return text, [Span(at, len(text), place.start, place.end)]
-    text, spans = ("[", []) if isinstance(node, yaml.SequenceNode) else ("{", list[Span]())
-    for index, item in enumerate(node.value):
-        text += ", " if index else ""
-        parts = [item] if isinstance(node, yaml.SequenceNode) else list(item)
-        for number, part in enumerate(parts):
-            is_key = number == 0 and len(parts) == 2
-            if is_key and isinstance(part, yaml.ScalarNode):
-                part = yaml.ScalarNode("tag:yaml.org,2002:str", part.value, part.start_mark, part.end_mark)
-            inner, places = _as_json(part, code, at + len(text), depth + 1)
-            text += inner + (": " if is_key else "")
-            spans += places
-    return text + ("]" if isinstance(node, yaml.SequenceNode) else "}"), spans
-
-
-def _members(node: Node | None) -> dict[str, Node]:
-    if not isinstance(node, yaml.MappingNode):
-        return {}
-    return {key.value: value for key, value in node.value if isinstance(key, yaml.ScalarNode)}
 
 
 def _containers(
@@ -314,7 +332,7 @@ def _containers(
     if depth > MAX_DEPTH:
         return
     if isinstance(node, yaml.MappingNode):
-        members = _members(node)
+        members = members_of(node)
         if isinstance(members.get("image"), yaml.ScalarNode):
             yield node, outside
             return

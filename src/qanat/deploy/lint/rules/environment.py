@@ -52,7 +52,7 @@ def known(view: DocumentView) -> Iterator[Hit]:
             has_heir = entry.replacement is not None and not entry.replacement.startswith("nothing")
             message = f"nothing reads {entry.name} any more; the last was {entry.owner} {entry.until}"
             fix = f"remove it; instead: {entry.replacement}" if has_heir else "remove it"
-            yield Hit("ENV003", assignment.place, message, fix, remove_assignment(view.document, assignment))
+            yield Hit("ENV003", assignment.place, message, fix, remove_assignment(assignment))
         else:
             yield Hit("ENV004", assignment.place, f"{entry.name} is read from {entry.owner} {entry.since} on")
 
@@ -106,7 +106,7 @@ def vllm_version(view: DocumentView) -> Iterator[Hit]:
         stated = parse_version(assignment.value.text) if assignment.name == "VLLM_VERSION" else None
         if stated is None:
             continue
-        edits = remove_assignment(view.document, assignment)
+        edits = remove_assignment(assignment)
         if stated.base == version.base or view.versions.is_assumed:
             message = "VLLM_VERSION overrides the detection of the version, and lies after the next update"
             yield Hit("ENV026", assignment.place, message, None, edits)
@@ -159,7 +159,7 @@ def repeated(view: DocumentView) -> Iterator[Hit]:
             continue
         if before.value.text == assignment.value.text:
             message = f"{assignment.name} is exported in line {before.place.line} already"
-            edits = remove_assignment(view.document, assignment)
+            edits = remove_assignment(assignment)
             yield Hit("ENV013", assignment.place, message, None, edits)
         else:
             message = f"line {assignment.place.line} sets {assignment.name} to something else; that counts"

@@ -99,7 +99,7 @@ def balancing(view: LaunchView) -> Iterator[Hit]:
     is_permitted = view.is_variable_on("DYNAMIC_EPLB") or view.is_variable_on("EXPERT_MAP_RECORD")
     if permission is not None and view.is_variable_on("DYNAMIC_EPLB") and not (switch and switch.is_on):
         message = "DYNAMIC_EPLB only permits balancing; eplb_config.dynamic_eplb is not on"
-        edits = remove_assignment(view.document, permission)
+        edits = remove_assignment(permission)
         yield Hit("ENV018", permission.place, message, None, edits)
     is_told = any(one.name in PERMISSIONS for one in view.document.assignments)
     if switch is not None and switch.is_on and not is_permitted and not is_told:
@@ -125,7 +125,7 @@ def dense_switches(view: LaunchView) -> Iterator[Hit]:
     """Switches of dense models for a mixture of experts, also where the guide sets them before this command."""
     if view.model is None or not view.model.is_moe:
         return
-    for assignment in view.document.assignments:
+    for assignment in dict.fromkeys((*view.document.assignments, *view.launch.env.values())):
         if assignment.name in DENSE_SWITCHES and assignment.origin != "shell":
             message = f"{assignment.name} is for dense models; {view.model.name} is a mixture of experts"
             yield Hit("MOE016", assignment.place, message)
