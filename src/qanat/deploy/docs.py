@@ -75,15 +75,15 @@ def _section(rule: Rule) -> Iterator[str]:
     if rule.until:
         facts.append(f"until {rule.until}")
     yield ", ".join(facts) + "\n"
-    yield f"- When: {_plain(rule.when)}"
-    yield f"- Effect: {_plain(rule.effect)}"
-    yield f"- Fix: {_plain(rule.fix)}"
+    yield f"- When: {plain(rule.when)}"
+    yield f"- Effect: {plain(rule.effect)}"
+    yield f"- Fix: {plain(rule.fix)}"
     for signature in load_knowledge().signatures:
         if rule.name in signature.rules:
             yield f"- In the log: `{signature.pattern}`"
     if rule.name == "CON001":
         yield from _conflicts()
-    yield f"- Source: {_plain(rule.source)} ({rule.confidence})\n"
+    yield f"- Source: {plain(rule.source)} ({rule.confidence})\n"
 
 
 def _conflicts() -> Iterator[str]:
@@ -94,10 +94,10 @@ def _conflicts() -> Iterator[str]:
             f"until {conflict.until}" if conflict.until else "",
         ]
         versions = ", ".join(end for end in ends if end)
-        yield f"- {_plain(conflict.because)}" + (f" ({versions})" if versions else "")
+        yield f"- {plain(conflict.because)}" + (f" ({versions})" if versions else "")
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Text that Markdown shows as it stands."""
     for mark in "\\<>*_`[]":
         text = text.replace(mark, f"\\{mark}")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from qanat.deploy.diagnose.docs import render as render_signatures
 from qanat.deploy.docs import render
 from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.knowledge.model import ConfigKey, Conflict, EnvVar, Flag
@@ -189,12 +190,25 @@ def test_every_rule_is_on_the_page_of_rules() -> None:
         assert f"### {rule.name}: " in page
 
 
-def test_every_log_signature_is_on_the_page_of_a_rule() -> None:
+def test_every_log_signature_is_on_the_pages_of_its_rules_and_on_its_own() -> None:
     page = render()
+    own = render_signatures()
     for signature in KNOWLEDGE.signatures:
-        re.compile(signature.pattern)
-        assert signature.rules and set(signature.rules) <= set(KNOWLEDGE.rules)
+        assert set(signature.rules) <= set(KNOWLEDGE.rules), signature.name
         assert page.count(f"`{signature.pattern}`") == len(signature.rules)
+        assert own.count(f"### {signature.name}\n") == 1
+
+
+def test_every_issue_is_on_the_page_of_signatures_and_names_what_there_is() -> None:
+    own = render_signatures()
+    signatures = {signature.name: signature for signature in KNOWLEDGE.signatures}
+    for name, issue in KNOWLEDGE.tables["issues"].entries.items():
+        assert f"- [{name}]({issue.link})" in own
+        assert set(issue.rules) <= set(KNOWLEDGE.rules)
+        assert all(name in signatures[one].issues for one in issue.signatures), name
+    for signature in signatures.values():
+        for name in signature.issues:
+            assert signature.name in KNOWLEDGE.tables["issues"].entries[name].signatures, signature.name
 
 
 def test_every_conflict_is_on_the_page_of_its_rule() -> None:
@@ -233,6 +247,7 @@ def test_no_table_is_left_out() -> None:
         "parsers",
         "conflicts",
         "signatures",
+        "issues",
         "stages",  # tests/deploy/diagnose/test_stages.py
         "baselines",
     }
