@@ -58,12 +58,38 @@ def decoding_role(plan: Plan) -> Role:
     return next(role for role in plan.roles if role.name != "prefill")
 
 
+COMPARABLE_FACTOR = 1.25
+"""Lengths and requests at once within this factor make a share of a published figure mean something."""
+
+
+def throughputs(setup: Setup, knowledge: Knowledge) -> list[Baseline]:
+    """All published figures of output tokens per second of the same model."""
+    return _of_model(setup, "output_tokens_per_s", knowledge)
+
+
+def is_comparable(baseline: Baseline, setup: Setup, load: Load) -> bool:
+    """Whether a figure is of the same chip, weights and layout and of nearly the same load."""
+    pairs = (
+        (baseline.input_tokens, load.input_tokens),
+        (baseline.output_tokens, load.output_tokens),
+        (baseline.concurrency, load.concurrency),
+    )
+    return (
+        (baseline.chip, baseline.weights) == (setup.chip, setup.weights)
+        and baseline.is_disaggregated == setup.is_disaggregated
+        and baseline.shared_prefix_percent == load.shared_prefix_percent
+        and baseline.tensor_parallel_size in (None, setup.tensor_parallel_size)
+        and baseline.data_parallel_size in (None, setup.data_parallel_size)
+        and all(_doublings(*pair) <= math.log2(COMPARABLE_FACTOR) for pair in pairs)
+    )
+
+
 def nearest_throughput(setup: Setup, load: Load, knowledge: Knowledge) -> list[Baseline]:
     """The figures of the same model whose layout and load are nearest, more than one if they are equally near.
 
     Empty if nothing is published for the model.
     """
-    found = _of_model(setup, "output_tokens_per_s", knowledge)
+    found = throughputs(setup, knowledge)
     if not found:
         return []
     distances = {one.name: _distance(one, setup, load) for one in found}
