@@ -116,8 +116,10 @@ def _inside(layout: Layout, known: Knowledge) -> tuple[MemoryItem, ...]:
 
 def _outside(layout: Layout, known: Knowledge) -> tuple[MemoryItem, ...]:
     percent = known.estimate("fragments_percent")
+    percent += known.estimate("moe_fragments_percent") if layout.model.is_moe else 0
     spare = math.ceil(layout.npu_bytes * percent / 100)
-    uneven = math.ceil(expert_bytes(layout) * known.estimate("expert_imbalance"))
+    imbalance = known.estimate("expert_imbalance") if layout.expert_parallel and layout.ep > 1 else 0
+    uneven = math.ceil(expert_bytes(layout) * imbalance)
     num_graphs = len(layout.capture_sizes)
     return (
         MemoryItem(

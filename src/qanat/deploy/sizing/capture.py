@@ -58,6 +58,16 @@ def rewrite_sizes(
     )
 
 
+def default_sizes(largest: int) -> tuple[int, ...]:
+    """What is captured where no sizes are stated: 1, 2, 4, each eighth to 256, each sixteenth beyond.
+
+    Args:
+        largest: --max-num-seqs times 1 + speculative tokens; at most 512 count.
+    """
+    end = min(largest, DEFAULT_MAX_CAPTURE)
+    return tuple(size for size in (1, 2, 4, *range(8, 257, 8), *range(272, end + 1, 16)) if size <= end)
+
+
 def max_num_graphs(
     num_layers: int, num_draft_layers: int, num_groups: int, is_moe: bool, is_dp: bool, is_aiv: bool
 ) -> int:

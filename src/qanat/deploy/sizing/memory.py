@@ -33,7 +33,8 @@ class Memory(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         budget_bytes: total times --gpu-memory-utilization.
         items: everything that is taken; the cache pool is what is left of the budget.
         pool_bytes: budget without the items in it: keys, values and recurrent states live there.
-        needed_pool_bytes: what the wished context and concurrency take of the pool.
+        needed_pool_bytes: what one sequence of --max-model-len takes of the pool while the others of --max-num-seqs
+            have just begun; with less, requests wait for each other.
         head_room_bytes: total without the budget and the items outside of it; negative means out of memory.
         block_tokens: tokens of one cache block.
         num_blocks: blocks in the pool.
