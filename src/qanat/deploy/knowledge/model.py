@@ -477,6 +477,13 @@ class KnownPath(Entry, frozen=True, kw_only=True):
     chips: tuple[str, ...] = ()
 
 
+class SourceTree(Entry, frozen=True, kw_only=True):
+    """A package that is built from source: `name` on the package index, `environment` for its build."""
+
+    url: str
+    environment: dict[str, str] = {}
+
+
 class DeviceName(Entry, frozen=True, kw_only=True):
     """How npu-smi names a chip: `name` is a regular expression for the whole name, `chip` an entry of the chips."""
 
