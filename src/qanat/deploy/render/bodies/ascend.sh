@@ -1,0 +1,14 @@
+# They read variables that may be unset, and end with whatever their last test said.
+for file in "${environment_scripts[@]}"; do
+  if [[ -r "$file" ]]; then
+    set +eu
+    # shellcheck source=/dev/null
+    source "$file"
+    set -eu
+  fi
+done
+for library in "${allocators[@]}"; do
+  if [[ -r "$library" && "${LD_PRELOAD:-}" != *jemalloc* ]]; then
+    export LD_PRELOAD="$library${LD_PRELOAD:+:$LD_PRELOAD}"
+  fi
+done

@@ -1,0 +1,36 @@
+is_ready() {
+  python3 -c "$probe" "$ready_url" >/dev/null 2>&1
+}
+
+settings="$(cat -- "${settings_files[@]}" | sha256sum)"
+settings="${settings%% *}"
+log="$LOG_DIR/$node.log"
+if is_running; then
+  read -r _ _ running <"$pid_file"
+  if [[ "$running" != "$settings" ]]; then
+    fail "it runs with other settings; run stop.sh first"
+  fi
+  say "it runs already"
+  wait_until_ready
+  exit 0
+fi
+
+mkdir -p -- "$LOG_DIR"
+run="$node-$(date +%Y%m%d-%H%M%S)"
+rm -f -- "$pid_file.new"
+# A session of its own: it outlives this terminal, and stop.sh ends all of its processes by one number.
+# shellcheck disable=SC2016 # it is the inner shell that puts values in
+setsid --fork bash -c 'printf "%s\n" "$$" >"$1.new" && exec "${@:2}"' start "$pid_file" \
+  "${start_command[@]}" >"$LOG_DIR/$run.log" 2>&1 </dev/null
+for ((turn = 0; turn < 100; turn++)); do
+  if [[ -s "$pid_file.new" ]]; then
+    break
+  fi
+  sleep 0.1
+done
+if [[ ! -s "$pid_file.new" ]]; then
+  fail "it did not start; see $LOG_DIR/$run.log"
+fi
+pid="$(<"$pid_file.new")"
+printf '%s %s %s\n' "$pid" "$(began_at "$pid" || true)" "$settings" >"$pid_file"
+rm -f -- "$pid_file.new"

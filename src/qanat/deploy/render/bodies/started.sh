@@ -1,0 +1,3 @@
+ln -sfn -- "$run.log" "$log"
+say "started"
+wait_until_ready

@@ -1,0 +1,18 @@
+if ! is_running; then
+  rm -f -- "$pid_file"
+  say "there is nothing to stop"
+  exit 0
+fi
+# The engine and all it started are one process group, whose number is that of its first process.
+kill -TERM -- "-$pid"
+deadline=$((SECONDS + stop_timeout_s))
+while kill -0 -- "-$pid" 2>/dev/null; do
+  if ((SECONDS >= deadline)); then
+    say "it did not end within $stop_timeout_s s and is killed"
+    kill -KILL -- "-$pid" 2>/dev/null || true
+    break
+  fi
+  sleep 1
+done
+rm -f -- "$pid_file"
+say "stopped process $pid"

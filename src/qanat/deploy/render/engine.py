@@ -1,0 +1,118 @@
+"""The command line and the environment of a node's engine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from qanat.deploy.plan.model import Node, Plan
+from qanat.deploy.render.model import Variable, Word
+from qanat.deploy.render.names import address_variable, first_node, interface_variable
+
+OWN_ADDRESS_FLAGS = ("host",)
+FIRST_ADDRESS_FLAGS = ("data-parallel-address", "master-addr")
+FIRST_ADDRESS_VARIABLES = ("MASTER_ADDR", "VLLM_DP_MASTER_IP")
+TRANSFER_FLAG = "kv-transfer-config"
+MAX_JSON_WIDTH = 96
+
+
+@dataclass(frozen=True)
+class EngineFlag:
+    """A flag of `vllm serve`.
+
+    Attributes:
+        name: with its dashes; of a switch that is off the --no- form.
+        words: its values; none for a switch.
+        json: the value of a JSON argument; None for any other.
+    """
+
+    name: str
+    words: tuple[Word, ...] = ()
+    json: Mapping[str, Any] | None = None
+
+
+def engine_settings(plan: Plan, node: Node) -> dict[str, Any]:
+    """The flags of a node as in the plan, those of the node over those of its role."""
+    return {**plan.role(node.role).flags, **node.flags}
+
+
+def engine_flags(plan: Plan, node: Node) -> list[EngineFlag]:
+    """The flags of `vllm serve` on a node, in the order to write them; addresses are variables of env.sh."""
+    found = []
+    for name, value in engine_settings(plan, node).items():
+        if value is None:
+            continue
+        if isinstance(value, bool):
+            found.append(EngineFlag(f"--{name}" if value else f"--no-{name}"))
+        elif isinstance(value, Mapping):
+            found.append(EngineFlag(f"--{name}", json=value))
+        else:
+            values = value if isinstance(value, list | tuple) else (value,)
+            words = tuple(_flag_word(plan, node, name, str(one)) for one in values)
+            found.append(EngineFlag(f"--{name}", words))
+    return found
+
+
+def _flag_word(plan: Plan, node: Node, name: str, text: str) -> Word:
+    if name in OWN_ADDRESS_FLAGS and text in ("", node.address):
+        return Variable(address_variable(node))
+    if name in FIRST_ADDRESS_FLAGS:
+        first = first_node(plan, node)
+        if text in ("", first.address):
+            return Variable(address_variable(first))
+    return text
+
+
+def engine_environment(plan: Plan, node: Node) -> dict[str, Word]:
+    """The variables of a node's engine; addresses and interfaces are variables of env.sh."""
+    own = {**plan.role(node.role).env, **node.env}
+    return {name: _environment_word(plan, node, name, value) for name, value in own.items()}
+
+
+def _environment_word(plan: Plan, node: Node, name: str, text: str) -> Word:
+    if name.endswith("_SOCKET_IFNAME") and text in ("", node.interface):
+        return Variable(interface_variable(node))
+    if name in FIRST_ADDRESS_VARIABLES:
+        first = first_node(plan, node)
+        return Variable(address_variable(first)) if text in ("", first.address) else text
+    if name.endswith("_IP") and text in ("", node.address):
+        return Variable(address_variable(node))
+    return text
+
+
+def variables_used(plan: Plan, node: Node) -> list[str]:
+    """Variables of env.sh without which a node's engine cannot start."""
+    words: list[Word] = [one for flag in engine_flags(plan, node) for one in flag.words]
+    words += engine_environment(plan, node).values()
+    return list(dict.fromkeys(one.name for one in words if isinstance(one, Variable)))
+
+
+def json_text(value: Any, indent: str = "", width_before: int = 0) -> str:
+    """JSON for people: on one line where it fits, else a key a line; lists of plain values stay on one line.
+
+    Args:
+        value: what JSON can hold.
+        indent: of the line it begins on.
+        width_before: characters before it on that line, without the indent.
+    """
+    flat = json.dumps(value, ensure_ascii=False)
+    if not isinstance(value, Mapping) or len(indent) + width_before + len(flat) <= MAX_JSON_WIDTH:
+        return flat
+    inner = indent + "  "
+    members = []
+    for key, one in value.items():
+        name = json.dumps(str(key), ensure_ascii=False) + ": "
+        members.append(inner + name + json_text(one, inner, len(name)))
+    return "{\n" + ",\n".join(members) + f"\n{indent}}}"
+
+
+def is_disaggregated(plan: Plan, node: Node) -> bool:
+    """Whether a node's engine takes part in disaggregated serving."""
+    return TRANSFER_FLAG in engine_settings(plan, node)
+
+
+def uses_ray(plan: Plan, node: Node) -> bool:
+    """Whether a node's engine is spread by Ray."""
+    return engine_settings(plan, node).get("distributed-executor-backend") == "ray"

@@ -1,0 +1,138 @@
+"""proxy.sh: what stands in front of prefill and decode."""
+
+from __future__ import annotations
+
+from qanat.core.errors import ConfigError
+from qanat.deploy.plan.model import Node, Plan, Proxy
+from qanat.deploy.render.env_file import INSTALL_DIR
+from qanat.deploy.render.model import Files, RenderedFile, RenderOptions, Variable, Word
+from qanat.deploy.render.names import (
+    MOUNTED_AT,
+    PROXY_NAME,
+    PROXY_READY_PATH,
+    SERVER_READY_PATH,
+    address_variable,
+    server_port,
+)
+from qanat.deploy.render.serve import ACTIVATE, WEB_PROXIES, known_paths
+from qanat.deploy.render.shell import (
+    array,
+    assignments,
+    body,
+    command,
+    quote,
+    script,
+    source_environment,
+    word,
+)
+from qanat.deploy.render.start import Runnable, container_files, process_files
+
+ROUTER = "qanat router"
+FOLDER = "proxy"
+START = "proxy.sh"
+SIDES = {"prefill": "prefiller", "decode": "decoder"}
+"""Names of roles in a plan, and of their flags."""
+
+
+def is_router(proxy: Proxy) -> bool:
+    """Whether the proxy is Qanat's own, not one of vllm-ascend's examples."""
+    return proxy.program == ROUTER
+
+
+def proxy_node(plan: Plan, proxy: Proxy) -> Node:
+    """The node that the proxy runs on.
+
+    Raises:
+        ConfigError: the plan has no such node.
+    """
+    for node in plan.nodes:
+        if node.name == proxy.node:
+            return node
+    raise ConfigError(f"the plan puts the proxy on {proxy.node}, which is none of its nodes.", param="proxy")
+
+
+def backends(plan: Plan, role: str) -> list[tuple[Node, int]]:
+    """The nodes of a role that answer requests, with their ports."""
+    found = []
+    for node in plan.nodes:
+        port = server_port(plan, node) if node.role == role else None
+        if port is not None:
+            found.append((node, port))
+    return found
+
+
+def proxy_ready_path(proxy: Proxy) -> str:
+    """The path that answers once the proxy runs."""
+    return SERVER_READY_PATH if is_router(proxy) else PROXY_READY_PATH
+
+
+def proxy_files(plan: Plan, options: RenderOptions) -> Files:
+    """The scripts that run, start and stop the proxy; nothing for a plan without one."""
+    proxy = plan.proxy
+    if proxy is None:
+        return {}
+    node = proxy_node(plan, proxy)
+    serve = f"{FOLDER}/serve.sh"
+    runnable = Runnable(
+        name=PROXY_NAME,
+        folder=FOLDER,
+        depth=1,
+        what=f"the proxy, on node {node.name}",
+        needed=tuple(_needed(plan, node)),
+        ready_url=f'"http://${{{address_variable(node)}:-}}:{proxy.port}{proxy_ready_path(proxy)}"',
+        settings_files=(serve,),
+    )
+    files = {serve: _serve_script(plan, proxy, node, options)}
+    if options.install == "source" or is_router(proxy):
+        start = ["bash", f'"$DEPLOYMENT_DIR"/{quote(serve)}']
+        return {**files, **process_files(runnable, start, START)}
+    return {
+        **files,
+        **container_files(plan, runnable, [], [quote(f"{MOUNTED_AT}/{serve}")], ([], []), [], START),
+    }
+
+
+def _needed(plan: Plan, node: Node) -> list[str]:
+    sides = [one for role in SIDES for one, _ in backends(plan, role)]
+    return list(dict.fromkeys(address_variable(one) for one in (node, *sides)))
+
+
+def _serve_script(plan: Plan, proxy: Proxy, node: Node, options: RenderOptions) -> RenderedFile:
+    title = (
+        f"The proxy, for the connector {proxy.connector}: clients talk to it, it talks to prefill and decode."
+    )
+    names: list[Word] = list(_needed(plan, node))
+    parts = [
+        source_environment(1),
+        assignments({"node": PROXY_NAME}),
+        array("needed_variables", names),
+        body("say.sh"),
+        body("serve.sh"),
+        body("needed.sh"),
+        body("router.sh") if is_router(proxy) else "" if options.install == "image" else ACTIVATE,
+        f"unset {' '.join(WEB_PROXIES)}",
+        command([f"exec {_program(plan, proxy, options)}", *_arguments(plan, proxy, node)]),
+    ]
+    if not is_router(proxy):
+        title += f"\nImage: {plan.image}"
+    return RenderedFile(script(title, parts), is_executable=True)
+
+
+def _program(plan: Plan, proxy: Proxy, options: RenderOptions) -> str:
+    if is_router(proxy):
+        return ROUTER
+    if options.install == "source":
+        return f'python3 "${INSTALL_DIR}"/vllm-ascend/{quote(f"examples/disaggregated_prefill_v1/{proxy.program}")}'
+    folder = known_paths("examples", plan.chip)[0]
+    return f"python3 {quote(f'{folder}/{proxy.program}')}"
+
+
+def _arguments(plan: Plan, proxy: Proxy, node: Node) -> list[str]:
+    """Hosts and ports of both sides, in one order; decode nodes call back to the address the proxy listens on."""
+    found = []
+    for role, side in SIDES.items():
+        behind = backends(plan, role)
+        hosts = " ".join(word(Variable(address_variable(one))) for one, _ in behind)
+        found.append(f"--{side}-hosts {hosts}")
+        found.append(f"--{side}-ports {' '.join(str(port) for _, port in behind)}")
+    return [*found, f"--host {word(Variable(address_variable(node)))}", f"--port {proxy.port}"]

@@ -1,0 +1,116 @@
+"""serve.sh: the engine's environment and its `vllm serve`."""
+
+from __future__ import annotations
+
+from qanat.deploy.knowledge.load import load_knowledge
+from qanat.deploy.knowledge.model import KnownPath
+from qanat.deploy.plan.model import Node, Plan
+from qanat.deploy.plan.wish import Topology
+from qanat.deploy.render.engine import (
+    engine_environment,
+    engine_flags,
+    is_disaggregated,
+    json_text,
+    uses_ray,
+    variables_used,
+)
+from qanat.deploy.render.env_file import INSTALL_DIR, MODEL_PATH
+from qanat.deploy.render.model import RenderedFile, RenderOptions, Variable, Word
+from qanat.deploy.render.names import address_variable, first_node, has_model_path
+from qanat.deploy.render.shell import (
+    array,
+    assignments,
+    body,
+    command,
+    quote,
+    script,
+    source_environment,
+    word,
+)
+
+PATH_LISTS = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PATH", "PYTHONPATH")
+"""Variables that hold several paths: a value goes before what the image has, not in its place."""
+WEB_PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY")
+ACTIVATE = f'# shellcheck source=/dev/null\nsource "${INSTALL_DIR}/venv/bin/activate"'
+METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+
+
+def known_paths(use: str, chip: str) -> list[str]:
+    """Paths of the knowledge base for a use, that a chip has."""
+    entries = load_knowledge().tables["known_paths"].entries.values()
+    paths = [entry for entry in entries if isinstance(entry, KnownPath)]
+    return [path.name for path in paths if path.use == use and (not path.chips or chip in path.chips)]
+
+
+def serve_script(plan: Plan, node: Node, options: RenderOptions) -> RenderedFile:
+    """The script that runs inside a node's container, or in its virtual environment, and becomes the engine."""
+    where = "inside the container" if options.install == "image" else "on the node"
+    title = (
+        f"The engine of node {node.name}: {plan.model} ({plan.weights}) on {plan.chip}, run {where}.\n"
+        f"Image: {plan.image}"
+    )
+    environment = engine_environment(plan, node)
+    parts = [
+        source_environment(2),
+        assignments({"node": node.name}),
+        array("needed_variables", _needed(plan, node, options)),
+        array("environment_scripts", list(known_paths("environment_script", plan.chip))),
+        array("allocators", list(known_paths("allocator", plan.chip))),
+        body("say.sh"),
+        body("serve.sh"),
+        body("needed.sh"),
+        ACTIVATE if options.install == "source" else "",
+        body("ascend.sh"),
+        "\n".join(_export(name, value) for name, value in environment.items()),
+        f"unset {' '.join(WEB_PROXIES)}" if is_disaggregated(plan, node) else "",
+        body("metrics_folder.sh") if METRICS_FOLDER in environment else "",
+    ]
+    if plan.topology is Topology.RAY and uses_ray(plan, node):
+        parts += _ray(plan, node)
+    if not (uses_ray(plan, node) and node.rank > 0):
+        parts.append(serve_command(plan, node, options))
+    return RenderedFile(script(title, parts), is_executable=True)
+
+
+def serve_command(plan: Plan, node: Node, options: RenderOptions) -> str:
+    """`exec vllm serve` with a flag a line; JSON arguments are set over lines for people.
+
+    Containers see weights of the host where the plan has them, wherever they are; without a container env.sh says.
+    """
+    model: Word = Variable(MODEL_PATH) if is_model_in_env(plan, options) else plan.model_source
+    lines = [f"exec vllm serve {word(model)}"]
+    for flag in engine_flags(plan, node):
+        words = [word(one) for one in flag.words]
+        if flag.json is not None:
+            words = [quote(json_text(flag.json, "  ", len(flag.name)))]
+        lines.append(" ".join([flag.name, *words]))
+    return command(lines)
+
+
+def is_model_in_env(plan: Plan, options: RenderOptions) -> bool:
+    """Whether the engine is given the folder that env.sh names."""
+    return options.install == "source" and has_model_path(plan)
+
+
+def _needed(plan: Plan, node: Node, options: RenderOptions) -> list[Word]:
+    names: list[Word] = list(variables_used(plan, node))
+    if is_model_in_env(plan, options):
+        names.append(MODEL_PATH)
+    if uses_ray(plan, node):
+        names += [address_variable(first_node(plan, node)), address_variable(node)]
+    return list(dict.fromkeys(names))
+
+
+def _export(name: str, value: Word) -> str:
+    if name in PATH_LISTS:
+        return f'export {name}={word(value)}"${{{name}:+:${name}}}"'
+    return f"export {name}={word(value)}"
+
+
+def _ray(plan: Plan, node: Node) -> list[str]:
+    values: dict[str, Word] = {"own_address": Variable(address_variable(node))}
+    if node.rank == 0:
+        group = [one for one in plan.nodes if (one.role, one.instance) == (node.role, node.instance)]
+        return [assignments({**values, "num_nodes": str(len(group))}), body("ray_head.sh")]
+    values["head_address"] = Variable(address_variable(first_node(plan, node)))
+    return [assignments(values), body("ray_worker.sh")]

@@ -1,0 +1,72 @@
+"""install/source.sh: the vllm and the vllm-ascend that pair, from source, the same on every node."""
+
+from __future__ import annotations
+
+import re
+
+from qanat.core.errors import ConfigError
+from qanat.deploy.knowledge.load import load_knowledge
+from qanat.deploy.knowledge.model import Release, SourceTree
+from qanat.deploy.knowledge.versions import must_parse
+from qanat.deploy.plan.model import Plan
+from qanat.deploy.render.model import RenderedFile, Word
+from qanat.deploy.render.serve import known_paths
+from qanat.deploy.render.shell import array, assignments, body, quote, script, source_environment
+
+
+def release_of(plan: Plan) -> Release:
+    """The release of a plan.
+
+    Raises:
+        ConfigError: the knowledge base has no such release, so it is not known which vLLM it pairs with.
+    """
+    for release in load_knowledge().releases:
+        if release.name == plan.release:
+            return release
+    known = ", ".join(release.name for release in load_knowledge().releases)
+    raise ConfigError(
+        f"it is not known which vLLM pairs with vllm-ascend {plan.release}; releases that are: {known}."
+    )
+
+
+def python_range(release: Release) -> tuple[str, str]:
+    """The oldest Python that a release runs on, and the first that is too new ("3.10", "3.12").
+
+    Where a release's own is not known, that of the newest release before it counts.
+    """
+    version = must_parse(release.name)
+    earlier = [one for one in load_knowledge().releases if one.python and must_parse(one.name) <= version]
+    newest = max(earlier, key=lambda one: must_parse(one.name))
+    match = re.fullmatch(r">=([\d.]+),<([\d.]+)", newest.python or "")
+    assert match is not None
+    return match.group(1), match.group(2)
+
+
+def source_files(plan: Plan) -> dict[str, RenderedFile]:
+    """The script that installs both from source, at the tags that pair."""
+    release = release_of(plan)
+    oldest, too_new = python_range(release)
+    versions = {"vllm": release.vllm, "vllm-ascend": release.name}
+    calls = []
+    for tree in load_knowledge().tables["source_trees"].entries.values():
+        assert isinstance(tree, SourceTree)
+        version = versions[tree.name]
+        settings = [quote(f"{name}={value}") for name, value in tree.environment.items()]
+        calls.append(" ".join(["install", tree.name, version, quote(tree.url), *settings]))
+    values: dict[str, Word] = {"node": "install", "oldest_python": oldest, "too_new_python": too_new}
+    title = (
+        f"Installs vllm {release.vllm} and vllm-ascend {release.name} from source. Run it once on every node, where\n"
+        f"CANN {release.cann or 'of the release'} is installed; what is installed already stays as it is."
+    )
+    parts = [
+        source_environment(1),
+        assignments(values),
+        array("environment_scripts", list(known_paths("environment_script", plan.chip))),
+        array("allocators", []),
+        body("say.sh"),
+        body("ascend.sh"),
+        body("source.sh"),
+        "\n".join(calls),
+        'say "everything is installed in $INSTALL_DIR/venv"',
+    ]
+    return {"install/source.sh": RenderedFile(script(title, parts), is_executable=True)}

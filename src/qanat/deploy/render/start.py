@@ -1,0 +1,286 @@
+"""Scripts that start and stop an engine or a proxy: in a container of the image, or as a process from source."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from qanat.core.errors import ConfigError
+from qanat.deploy.knowledge.load import load_knowledge
+from qanat.deploy.knowledge.model import Chip
+from qanat.deploy.plan.model import Node, Plan
+from qanat.deploy.render.engine import engine_flags, is_disaggregated, variables_used
+from qanat.deploy.render.env_file import (
+    CACHE_DIR,
+    DRAFT_PATH,
+    ENV_FILE,
+    LOCAL_ADDRESS,
+    LOG_DIR,
+    MODEL_PATH,
+    draft_path,
+    threshold,
+)
+from qanat.deploy.render.model import Files, RenderedFile, RenderOptions, Variable, Word
+from qanat.deploy.render.names import (
+    LABEL_DEPLOYMENT,
+    LABEL_NODE,
+    LABEL_SETTINGS,
+    LOGS_AT,
+    MOUNTED_AT,
+    SERVER_READY_PATH,
+    container_name,
+    deployment_name,
+    has_model_path,
+    server_port,
+)
+from qanat.deploy.render.serve import known_paths
+from qanat.deploy.render.shell import (
+    array,
+    assignments,
+    body,
+    command,
+    quote,
+    script,
+    source_environment,
+    word,
+)
+
+ANY_ADDRESS = ("0.0.0.0", "::", "[::]")
+NO_WAIT = "With --no-wait it does not wait until it answers."
+CACHE_AT = "/root/.cache"
+
+
+@dataclass(frozen=True)
+class Runnable:
+    """Something that runs in the background on a node: an engine, or the proxy.
+
+    Attributes:
+        name: of the node, or "proxy".
+        folder: of its scripts, inside the deployment's.
+        depth: folders between its scripts and the deployment's.
+        what: for comments.
+        needed: variables of env.sh that must not be empty.
+        ready_url: a word of bash; two single quotes where it answers no requests.
+        settings_files: what decides how it runs, besides its start script and env.sh; inside the deployment's folder.
+    """
+
+    name: str
+    folder: str
+    depth: int
+    what: str
+    needed: tuple[str, ...]
+    ready_url: str
+    settings_files: tuple[str, ...]
+
+
+def engine_runnable(plan: Plan, node: Node) -> Runnable:
+    """The engine of a node."""
+    port = server_port(plan, node)
+    url = f'"http://{_host(plan, node)}:{port}{SERVER_READY_PATH}"' if port is not None else quote("")
+    return Runnable(
+        name=node.name,
+        folder=f"nodes/{node.name}",
+        depth=2,
+        what=f"the engine of node {node.name}",
+        needed=tuple(variables_used(plan, node)),
+        ready_url=url,
+        settings_files=(f"nodes/{node.name}/serve.sh",),
+    )
+
+
+def _host(plan: Plan, node: Node) -> str:
+    """Where the engine of a node answers, seen from the node itself; a piece of a word in double quotes."""
+    for flag in engine_flags(plan, node):
+        for value in flag.words if flag.name == "--host" else ():
+            if isinstance(value, Variable):
+                return f"${{{value.name}:-}}"
+            return LOCAL_ADDRESS if value in ANY_ADDRESS else value
+    return LOCAL_ADDRESS
+
+
+def chip_of(plan: Plan) -> Chip:
+    """The chip of a plan.
+
+    Raises:
+        ConfigError: the knowledge base has no such chip.
+    """
+    for chip in load_knowledge().chips:
+        if chip.name == plan.chip:
+            return chip
+    known = ", ".join(chip.name for chip in load_knowledge().chips)
+    raise ConfigError(
+        f"the plan is for the chip {plan.chip}, which is not known; there are: {known}.", param="chip"
+    )
+
+
+def host_paths(plan: Plan, node: Node) -> tuple[list[str], list[str]]:
+    """Paths of the host that a node's container needs, and those that it is given where they are there."""
+    chip = chip_of(plan)
+    required = [f"/dev/davinci{number}" for number in node.npus] + list(chip.devices)
+    optional = known_paths("mount", plan.chip)
+    if is_disaggregated(plan, node):
+        required += chip.mounts
+    else:
+        optional += chip.mounts
+    return required, optional
+
+
+def engine_container(plan: Plan, node: Node) -> list[str]:
+    """The pieces of `docker run` for the engine of a node, behind those that every container has."""
+    chip = chip_of(plan)
+    required, _ = host_paths(plan, node)
+    pieces = ["--pid host"] if chip.needs_host_pids else []
+    pieces += [f"--device {quote(path)}" for path in required if path.startswith("/dev/")]
+    pieces += [f"--volume {quote(f'{path}:{path}:ro')}" for path in required if not path.startswith("/dev/")]
+    if has_model_path(plan):
+        pieces.append(f'--volume "${MODEL_PATH}":{quote(f"{plan.model_source}:ro")}')
+    draft = draft_path(plan)
+    if draft is not None:
+        pieces.append(f'--volume "${DRAFT_PATH}":{quote(f"{draft}:ro")}')
+    return [*pieces, f'--volume "${CACHE_DIR}:{CACHE_AT}"', '--shm-size "$SHM_SIZE"']
+
+
+def container_files(
+    plan: Plan,
+    runnable: Runnable,
+    pieces: Sequence[str],
+    inner: Sequence[str],
+    paths: tuple[Sequence[str], Sequence[str]],
+    mounted: Sequence[str],
+    start_name: str,
+) -> Files:
+    """The scripts that start something in a container and stop it.
+
+    Args:
+        plan: the plan.
+        runnable: what is started.
+        pieces: of `docker run`, quoted.
+        inner: what runs inside, in quoted pieces.
+        paths: of the host, that must be there, and that are mounted where they are.
+        mounted: variables of env.sh that hold folders which are mounted.
+        start_name: file name of the start script.
+    """
+    start = [
+        "docker run --detach --init",
+        f"--name {quote(container_name(plan, runnable.name))}",
+        f"--label {quote(f'{LABEL_DEPLOYMENT}={deployment_name(plan)}')}",
+        f"--label {quote(f'{LABEL_NODE}={runnable.name}')}",
+        f'--label "{LABEL_SETTINGS}=$settings"',
+        "--network host",
+        *pieces,
+        f'--volume "$DEPLOYMENT_DIR:{MOUNTED_AT}:ro"',
+        f'--volume "${LOG_DIR}:{LOGS_AT}"',
+        '"${mounts[@]}"',
+        f'--env "LOG_FILE={LOGS_AT}/$run.log"',
+        "--entrypoint /bin/bash",
+        '"$image"',
+        *inner,
+    ]
+    values: dict[str, Word] = {
+        "deployment": deployment_name(plan),
+        "node": runnable.name,
+        "container": container_name(plan, runnable.name),
+        "image": plan.image,
+    }
+    parts = [
+        *_head(runnable, values, start_name),
+        array("required_paths", list(paths[0])),
+        array("optional_paths", list(paths[1])),
+        array("mounted_folders", [Variable(name) for name in ("DEPLOYMENT_DIR", LOG_DIR, *mounted)]),
+        body("say.sh"),
+        body("arguments.sh"),
+        body("needed.sh"),
+        body("wait.sh"),
+        body("container.sh"),
+        command(start) + " >/dev/null",
+        body("started.sh"),
+    ]
+    title = f"Starts {runnable.what} in a container, or leaves it if it runs.\n{NO_WAIT}"
+    stop = [
+        assignments(
+            {"deployment": values["deployment"], "node": runnable.name, "stop_timeout_s": _stop_timeout()}
+        ),
+        body("say.sh"),
+        body("stop_container.sh"),
+    ]
+    return {
+        f"{runnable.folder}/{start_name}": RenderedFile(script(title, parts), is_executable=True),
+        f"{runnable.folder}/stop.sh": RenderedFile(
+            script(f"Stops {runnable.what}, and nothing else.", stop), is_executable=True
+        ),
+    }
+
+
+def process_files(runnable: Runnable, start: Sequence[str], start_name: str) -> Files:
+    """The scripts that start something as a process of this machine and stop it.
+
+    Args:
+        runnable: what is started.
+        start: its command, a quoted word each.
+        start_name: file name of the start script.
+    """
+    inner = "\n".join(f"  {piece}" for piece in start)
+    parts = [
+        *_head(runnable, {"node": runnable.name}, start_name),
+        f"readonly -a start_command=(\n{inner}\n)",
+        body("say.sh"),
+        body("arguments.sh"),
+        body("needed.sh"),
+        body("wait.sh"),
+        body("process.sh"),
+        body("start_process.sh"),
+        body("started.sh"),
+    ]
+    title = (
+        f"Starts {runnable.what}, or leaves it if it runs; with --no-wait it does not wait until it answers."
+    )
+    stop = [
+        source_environment(runnable.depth),
+        assignments({"node": runnable.name, "stop_timeout_s": _stop_timeout()}),
+        body("say.sh"),
+        body("process.sh"),
+        body("stop_process.sh"),
+    ]
+    return {
+        f"{runnable.folder}/{start_name}": RenderedFile(script(title, parts), is_executable=True),
+        f"{runnable.folder}/stop.sh": RenderedFile(
+            script(f"Stops {runnable.what}, and nothing else.", stop), is_executable=True
+        ),
+    }
+
+
+def _head(runnable: Runnable, values: dict[str, Word], start_name: str) -> list[str]:
+    files = [ENV_FILE, f"{runnable.folder}/{start_name}", *runnable.settings_files]
+    inner = "\n".join(f'  "$DEPLOYMENT_DIR"/{quote(file)}' for file in files)
+    return [
+        source_environment(runnable.depth),
+        assignments(values),
+        f"readonly ready_url={runnable.ready_url}",
+        array("needed_variables", list(runnable.needed)),
+        f"readonly -a settings_files=(\n{inner}\n)",
+    ]
+
+
+def _stop_timeout() -> str:
+    return str(threshold("stop-timeout"))
+
+
+def start_name(options: RenderOptions) -> str:
+    """The name of the script that starts an engine."""
+    return "container.sh" if options.install == "image" else "start.sh"
+
+
+def engine_files(plan: Plan, node: Node, options: RenderOptions) -> Files:
+    """The scripts that start and stop the engine of a node."""
+    runnable = engine_runnable(plan, node)
+    serve = f"{runnable.folder}/serve.sh"
+    if options.install == "source":
+        return process_files(runnable, ["bash", f'"$DEPLOYMENT_DIR"/{quote(serve)}'], start_name(options))
+    mounted = [CACHE_DIR]
+    mounted += [MODEL_PATH] if has_model_path(plan) else []
+    mounted += [DRAFT_PATH] if draft_path(plan) is not None else []
+    inner = [word(f"{MOUNTED_AT}/{serve}")]
+    pieces = engine_container(plan, node)
+    return container_files(
+        plan, runnable, pieces, inner, host_paths(plan, node), mounted, start_name(options)
+    )
