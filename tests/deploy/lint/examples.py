@@ -691,4 +691,99 @@ HOSTS = [
     Example("TXT004", f"The p2p connector pushes the cache.\n\n```\n{DENSE}\n```\n"),
 ]
 
-EXAMPLES = COMMAND_LINE + ENVIRONMENT + GRAPHS + MODELS + SERVICE + HOSTS
+WIDE = '"cudagraph_mode": "FULL_AND_PIECEWISE", "cudagraph_capture_sizes": [1,2,4,8,16,24,32,40,48,56,64]'
+BESIDE = {"beside.env": "OMP_NUM_THREADS='1'\n", "plain.env": "OMP_NUM_THREADS=1\n"}
+"""Files that examples name."""
+
+
+def two_servers(first: str, second: str) -> str:
+    return f"{first} vllm serve Qwen/Qwen3-32B -tp 4 &\n{second} vllm serve Qwen/Qwen3-8B --port 8001 &\n"
+
+
+def npus(numbers: str) -> str:
+    return f"ASCEND_RT_VISIBLE_DEVICES={numbers}"
+
+
+METRICS = "PROMETHEUS_MULTIPROC_DIR=/dev/shm/{}"
+
+MEMORY = [
+    Example(
+        "MEM001",
+        "# Atlas 800 A2\nvllm serve Eco-Tech/Qwen3.5-397B-A17B-w8a8-mtp -tp 4 --enable-expert-parallel",
+        "# Atlas 800 A2\nvllm serve Eco-Tech/Qwen3.5-397B-A17B-w4a8-mtp -tp 8 --enable-expert-parallel",
+    ),
+    Example(
+        "MEM002",
+        "# Atlas 800 A2\nvllm serve vllm-ascend/Qwen3-32B-W8A8 -tp 1 --max-model-len 131072 "
+        f"--hf-overrides '{{\"rope_parameters\": {{{YARN}}}}}'",
+        "# Atlas 800 A2\nvllm serve vllm-ascend/Qwen3-32B-W8A8 -tp 1 --max-model-len 32768",
+    ),
+    Example(
+        "MEM004",
+        two_servers(npus("0-3"), npus("3")),
+        two_servers(npus("0-3"), npus("4")),
+    ),
+    Example(
+        "HYB011",
+        f"# Atlas 800 A2\nvllm serve Qwen/Qwen3.5-35B-A3B -tp 2 --max-num-seqs 2048 --max-model-len 8192 @C<{FULL}>@",
+        f"# Atlas 800 A2\nvllm serve Qwen/Qwen3.5-35B-A3B -tp 2 --max-num-seqs 64 --max-model-len 8192 @C<{FULL}>@",
+    ),
+    Example(
+        "HYB012",
+        f"# Atlas 800 A2\nvllm serve Qwen/Qwen3.5-35B-A3B -tp 2 --max-model-len 8192 "
+        f"--gpu-memory-utilization 0.66 --max-num-seqs 512 @C<{FULL}>@",
+        f"# Atlas 800 A2\nvllm serve Qwen/Qwen3.5-35B-A3B -tp 2 --max-model-len 8192 "
+        f"--max-num-seqs 16 @C<{FULL}>@",
+        "v0.18.0",
+    ),
+    Example(
+        "ENV022",
+        two_servers(f"{npus('0-3')} {METRICS.format('a')}", f"{npus('4')} {METRICS.format('a')}"),
+        two_servers(f"{npus('0-3')} {METRICS.format('a')}", f"{npus('4')} {METRICS.format('b')}"),
+    ),
+    Example(
+        "ENV033",
+        f"export {METRICS.format('a')}\n{DENSE}",
+        f'export {METRICS.format("a")}\nrm -rf "$PROMETHEUS_MULTIPROC_DIR"\n{DENSE}',
+    ),
+    Example(
+        "PD016",
+        f"export VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT=60\n{SMALL} -tp 8 {transfer('kv_producer')}",
+        f"export VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT=480\n{SMALL} -tp 8 {transfer('kv_producer')}",
+    ),
+    Example(
+        "GRA011",
+        f"# HDK 25.2.1\n{DENSE} @C<{WIDE}>@",
+        f"# HDK 25.5.1\n{DENSE} @C<{WIDE}>@",
+    ),
+    Example(
+        "GRA018",
+        DENSE,
+        f"{DENSE} @C<{FULL}>@",
+        "v0.18.0",
+    ),
+    Example("GRA019", f"{DENSE} @C<{WIDE}>@", f"{DENSE} @C<{FULL}>@"),
+    Example(
+        "HOST003",
+        "docker run -d quay.io/ascend/vllm-ascend:v0.23.0 bash -c 'sysctl -w vm.swappiness=0'",
+        "docker run -d --privileged quay.io/ascend/vllm-ascend:v0.23.0 bash -c 'sysctl -w vm.swappiness=0'",
+    ),
+    Example(
+        "HOST004",
+        "docker run --platform linux/amd64 quay.io/ascend/vllm-ascend:v0.23.0 "
+        f'{DENSE} @A<"enable_cpu_binding": true>@',
+        f'docker run --platform linux/arm64 quay.io/ascend/vllm-ascend:v0.23.0 {DENSE} @A<"enable_cpu_binding": true>@',
+    ),
+    Example(
+        "HOST006",
+        f"docker run --cpuset-cpus 0-15 quay.io/ascend/vllm-ascend:v0.23.0 {DENSE}",
+        f"docker run --cpuset-cpus 0-63 quay.io/ascend/vllm-ascend:v0.23.0 {DENSE}",
+    ),
+    Example(
+        "ENV034",
+        "docker run --env-file beside.env quay.io/ascend/vllm-ascend:v0.23.0 bash",
+        "docker run --env-file plain.env quay.io/ascend/vllm-ascend:v0.23.0 bash",
+    ),
+]
+
+EXAMPLES = COMMAND_LINE + ENVIRONMENT + GRAPHS + MODELS + SERVICE + HOSTS + MEMORY

@@ -8,8 +8,8 @@ import qanat.deploy.lint.engine
 from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.lint.engine import lint
 from qanat.deploy.lint.registry import registered_rules
-from qanat.deploy.sources.documents import read_document
-from tests.deploy.lint.examples import EXAMPLES, Example
+from qanat.deploy.sources.documents import read_documents
+from tests.deploy.lint.examples import BESIDE, EXAMPLES, Example
 
 NAMES = [example.rule for example in EXAMPLES]
 
@@ -22,7 +22,8 @@ def found(text: str, image: str) -> set[str]:
         if text.startswith(("services:", "apiVersion:"))
         else "start.sh"
     )
-    return {finding.rule_id for finding in lint([read_document(name, text)], image or None)}
+    documents = read_documents({name: text}, lambda origin, path: BESIDE.get(path))
+    return {finding.rule_id for finding in lint(documents, image or None)}
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)

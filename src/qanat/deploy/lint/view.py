@@ -62,6 +62,7 @@ class LaunchView:
         self._last: dict[str, Named] = {}
         self._json: dict[str, JsonNode | None] = {}
         self.unresolved: list[Flag] = []
+        self.cache: dict[str, object] = {}
         for flag in launch.flags:
             named = self.names.find(flag) if self.names else None
             if named is None:

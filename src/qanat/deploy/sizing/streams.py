@@ -55,7 +55,3 @@ class Capture:
         full = num_full * (2 if self.num_draft_layers else 1) * self._factor
         fixed = 0 if self.is_aiv else self.num_groups * STREAMS_PER_GROUP
         return fixed + num_piecewise * self.streams_per_size + full
-
-    def max_num_piecewise(self, num_full: int = 0) -> int:
-        """How many sizes of piecewise graphs fit beside so many full ones."""
-        return max(0, DEVICE_STREAMS - self.num_streams(0, num_full)) // self.streams_per_size

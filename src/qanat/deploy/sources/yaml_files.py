@@ -23,6 +23,8 @@ SETTINGS_FLAGS = frozenset(
     "kv-transfer-config enable-expert-parallel trust-remote-code host port".split()
 )
 """Of these keys, two say that a mapping is a settings file of vllm."""
+PLAN_KEYS = frozenset({"wish", "roles", "nodes"})
+"""All of them say that a mapping is a plan of `qanat deploy plan`, which starts nothing itself."""
 ENVIRONMENT_KEY = re.compile(r"envs?|env_\w+|environment")
 COMMAND = re.compile(r"\bvllm\s+serve\b|vllm\.entrypoints\.openai\.api_server")
 POD_SETTINGS = ("enableServiceLinks",)
@@ -87,6 +89,7 @@ class YamlReader:
                 Note("unreadable", self.code.place, "the YAML is nested too deeply to be read")
             )
             return None
+        nodes = [node for node in nodes if not PLAN_KEYS <= members_of(node).keys()]
         kind = kind_of(nodes)
         self.maps = {**self._other_maps(), **self._config_maps(nodes)}
         is_started = False

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from qanat.deploy.knowledge.model import Chip
 from qanat.deploy.knowledge.versions import parse_image
 from qanat.deploy.lint.files import DocumentView
+from qanat.deploy.lint.finding import Edit
 from qanat.deploy.lint.registry import Hit, on_document
 from qanat.deploy.lint.view import TRANSFER, LaunchView
+from qanat.deploy.sources.env_files import QUOTES
 from qanat.deploy.sources.launch import Container
 from qanat.deploy.sources.values import PLACEHOLDER, Place, Value
 
@@ -36,12 +38,14 @@ def _chip_of(view: DocumentView, container: Container) -> Chip | None:
     return next((chip for chip in view.knowledge.chips if chip.image_suffix == wanted), None)
 
 
-@on_document("HOST008", "HOST009", "HOST010", "HOST012", "HOST016")
+@on_document("HOST008", "HOST009", "HOST010", "HOST012", "HOST015", "HOST016", "ENV034")
 def one(view: DocumentView) -> Iterator[Hit]:
     """A container by itself."""
     for container in view.document.containers:
         yield from _image(container)
         yield from _mounts(container)
+        yield from _own_chip(view, container)
+        yield from _quotes(view, container)
         flags = {flag.name: flag for flag in container.flags}
         is_detached = "--detach" in flags or any(re.fullmatch(r"-[it]*d[it]*", name) for name in flags)
         if "--rm" in flags and is_detached:
@@ -59,6 +63,29 @@ def _image(container: Container) -> Iterator[Hit]:
     if name and tag and "/" not in tag and not _TAG.fullmatch(tag):
         place = image.place_of(len(image.text) - len(tag), len(image.text))
         yield Hit("HOST010", place, f"{tag!r} is no tag that an image can have")
+
+
+def _own_chip(view: DocumentView, container: Container) -> Iterator[Hit]:
+    """Devices that one family of chips has, beside an image for another one."""
+    chip = _chip_of(view, container)
+    tag = parse_image(container.image.text) if container.image else None
+    if chip is None or tag is None or container.image is None or UB_DEVICE not in chip.devices:
+        return
+    if chip.image_suffix not in tag.suffixes:
+        message = f"the devices are those of {chip.name}, the image {tag.version} is for another chip"
+        suffix = f"a tag that ends with -{chip.image_suffix}"
+        yield Hit("HOST015", _written(container.image), message, suffix)
+
+
+def _quotes(view: DocumentView, container: Container) -> Iterator[Hit]:
+    """Quotes in a file that docker reads: they become part of the value."""
+    for variable in container.env if view.document.kind in ("shell", "guide") else ():
+        text = variable.value.text
+        is_elsewhere = variable.place.path != view.document.path
+        if is_elsewhere and len(text) > 1 and text[0] == text[-1] and text[0] in QUOTES:
+            message = f"docker leaves the quotes around the value of {variable.name}"
+            edit = Edit(variable.value.place, text[1:-1])
+            yield Hit("ENV034", variable.place, message, f"{variable.name}={text[1:-1]}", (edit,))
 
 
 def _written(image: Value) -> Place:

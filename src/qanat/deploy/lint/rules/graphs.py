@@ -13,9 +13,7 @@ from qanat.deploy.sizing.capture import (
     DEFAULT_MAX_CAPTURE,
     DEFAULT_MAX_NUM_SEQS,
     Rewriting,
-    max_num_graphs,
     rewrite_sizes,
-    thin_out,
 )
 from qanat.deploy.sources.values import Place
 
@@ -25,7 +23,8 @@ MAX_SAFE_SHARE = 0.92
 GRAPH_KEYS = ("cudagraph_mode", "cudagraph_capture_sizes", "max_cudagraph_capture_size")
 
 
-def _place(view: LaunchView) -> Place:
+def sizes_place(view: LaunchView) -> Place:
+    """Where capture sizes are stated, or would be."""
     node = view.capture_node
     return node.place if node is not None else view.place("--cudagraph-capture-sizes", COMPILATION)
 
@@ -52,11 +51,11 @@ def sizes(view: LaunchView) -> Iterator[Hit]:
     done = _rewriting(view)
     if done is None or _is_undecided(view):
         return
-    place, step = _place(view), max(_divisor(view), _multiple(view))
+    place, step = sizes_place(view), max(_divisor(view), _multiple(view))
     advice = f"list multiples of {step}"
     edits = _edit(view, done.sizes)
     if done.over_budget:
-        message = f"{_listed(done.over_budget)} exceed --max-num-batched-tokens {view.max_num_batched_tokens}"
+        message = f"{listed(done.over_budget)} exceed --max-num-batched-tokens {view.max_num_batched_tokens}"
         yield Hit("GRA006", place, f"capture sizes {message}")
     if done.not_divisible and len(done.not_divisible) == len(view.capture_sizes):
         message = f"no capture size is a multiple of the tensor parallel size {view.tp}"
@@ -64,8 +63,8 @@ def sizes(view: LaunchView) -> Iterator[Hit]:
         return
     if done.not_divisible:
         left = f"{len(done.sizes)} of {len(view.capture_sizes)} are left"
-        message = f"FlashComm1 drops {_listed(done.not_divisible)}, no multiples of {view.tp}; {left}"
-        yield Hit("GRA002", place, message, f"{advice}, such as {_listed(done.sizes)}", edits)
+        message = f"FlashComm1 drops {listed(done.not_divisible)}, no multiples of {view.tp}; {left}"
+        yield Hit("GRA002", place, message, f"{advice}, such as {listed(done.sizes)}", edits)
         edits = ()
     if not done.sizes:
         yield Hit("GRA004", place, f"nothing is left after rounding to multiples of {step}", advice)
@@ -73,8 +72,8 @@ def sizes(view: LaunchView) -> Iterator[Hit]:
         pairs = ", ".join(f"{size} becomes {up}" for size, up in done.rounded[:6])
         more = f" and {len(done.rounded) - 6} more" if len(done.rounded) > 6 else ""
         what = f"with {view.num_draft_tokens} speculative tokens {pairs}{more}"
-        gone = f"; {_listed(done.beyond)} are dropped" if done.beyond else ""
-        yield Hit("GRA003", place, what + gone, f"{advice}, such as {_listed(done.sizes)}", edits)
+        gone = f"; {listed(done.beyond)} are dropped" if done.beyond else ""
+        yield Hit("GRA003", place, what + gone, f"{advice}, such as {listed(done.sizes)}", edits)
 
 
 def _is_undecided(view: LaunchView) -> bool:
@@ -89,7 +88,8 @@ def _edit(view: LaunchView, kept: Sequence[int]) -> tuple[Edit, ...]:
     return (Edit(node.place, "[" + ",".join(map(str, kept)) + "]"),)
 
 
-def _listed(sizes: Sequence[int]) -> str:
+def listed(sizes: Sequence[int]) -> str:
+    """Sizes as a list for people."""
     return ", ".join(map(str, sizes))
 
 
@@ -110,7 +110,7 @@ def largest(view: LaunchView) -> Iterator[Hit]:
         is_default = view.capture_node is None and view.get("--cudagraph-capture-sizes") is None
         if is_default and stated is not None and needed > DEFAULT_MAX_CAPTURE and view.has_full_decode_graphs:
             message = f"the default sizes end at {DEFAULT_MAX_CAPTURE}, the largest batch has {needed} tokens"
-            yield Hit("GRA016", _place(view), message)
+            yield Hit("GRA016", sizes_place(view), message)
         return
     if not done.sizes or max(done.sizes) >= needed:
         return
@@ -120,9 +120,9 @@ def largest(view: LaunchView) -> Iterator[Hit]:
         f"the largest batch has {needed} tokens"
     )
     if stated is None:
-        yield Hit("GRA016", _place(view), f"{message} by default")
+        yield Hit("GRA016", sizes_place(view), f"{message} by default")
     else:
-        yield Hit("GRA005", _place(view), message)
+        yield Hit("GRA005", sizes_place(view), message)
 
 
 @on_server("GRA007")
@@ -134,27 +134,6 @@ def two_limits(view: LaunchView) -> Iterator[Hit]:
         return
     place = node.place if node else view.place("--max-cudagraph-capture-size")
     yield Hit("GRA007", place, f"the largest stated size is {max(view.capture_sizes)}, not {limit}")
-
-
-@on_server("GRA008")
-def streams(view: LaunchView) -> Iterator[Hit]:
-    """PIECEWISE lists within the stream budget."""
-    if view.is_eager or view.model is None or not view.capture_sizes:
-        return
-    if view.graph_mode not in (None, "PIECEWISE", "FULL_AND_PIECEWISE"):
-        return
-    overlap = view.is_key_on("multistream_overlap_shared_expert")
-    groups = sum(size > 1 for size in (view.tp, view.dp)) + view.is_expert_parallel
-    groups += 1 if overlap is not None and overlap.is_on else 0
-    mode = view.variable("HCCL_OP_EXPANSION_MODE")
-    is_aiv = mode is not None and mode.value.text == "AIV"
-    draft_layers = 1 if view.num_draft_tokens else 0
-    num = max_num_graphs(view.model.num_layers, draft_layers, groups, view.model.is_moe, view.dp > 1, is_aiv)
-    chosen = tuple(sorted(set(view.capture_sizes)))
-    if len(chosen) > num:
-        fitting = thin_out(chosen, max(1, num))
-        message = f"{len(chosen)} sizes for {view.model.num_layers} layers; streams allow {max(1, num)}"
-        yield Hit("GRA008", _place(view), message, f"such as {_listed(fitting)}; or FULL_DECODE_ONLY")
 
 
 @on_server("GRA009", "GRA010", "GRA013", "GRA014")

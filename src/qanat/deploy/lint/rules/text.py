@@ -14,7 +14,7 @@ from qanat.deploy.sources.launch import NoteKind
 from qanat.deploy.sources.values import Place, Source
 
 _CANN = re.compile(r"\bCANN[ :：]*(\d+\.\d+(?:\.\w+)?)(?![\w+]|\.\w)(?!\s*(?:\+|or|及|或))", re.ASCII)
-_DRIVER = re.compile(r"\bHDK[ :：]*(\d+\.\d+(?:\.\d+)?)", re.ASCII)
+DRIVER = re.compile(r"\bHDK[ :：]*(\d+\.\d+(?:\.\d+)?)", re.ASCII)
 _LEVEL_2 = re.compile(r"(?:建议|推荐|[Rr]ecommend\w*)[^。.\n]{0,24}?(?:Level ?2|TASK_QUEUE_ENABLE ?= ?2)")
 _LOWER_SHARE = re.compile(r"(?:降低|减少|减小|[Ll]ower|[Rr]educe|[Dd]ecrease)[^。\n]*gpu-memory-utilization")
 _AT_START = re.compile(r"启动时|profile运行|性能分析运行|at start|during start|profile run", re.IGNORECASE)
@@ -65,7 +65,7 @@ def versions(view: DocumentView) -> Iterator[Hit]:
             if cann is not None and not cann.lower().startswith(match.group(1).lower()):
                 message = f"the text says CANN {match.group(1)}, the image {version} has {cann}"
                 yield Hit("HOST007", _inside(view, place, match), message)
-        for match in _DRIVER.finditer(text):
+        for match in DRIVER.finditer(text):
             driver = tuple(int(part) for part in match.group(1).split("."))
             if driver < MIN_DRIVER and is_in_range(version, STREAMS_SINCE, None):
                 message = f"driver {match.group(1)} limits graph streams; {version} wants 25.5.1"

@@ -14,6 +14,8 @@ RANDOM_PORTS_FROM = 20000
 RANDOM_PORTS_PER_NPU = 1000
 OWN_ROLE = {"kv_producer": "prefill", "kv_consumer": "decode"}
 LAYERWISE_PROXY = "layerwise"
+ABORT_TIMEOUT = "VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT"
+DEFAULT_ABORT_TIMEOUT_S = 480
 
 
 @on_server("PD003", "PD020", "PD004", "PD010", "PD015")
@@ -92,6 +94,18 @@ def schedulers(view: LaunchView) -> Iterator[Hit]:
 
 def _has_unknown_role(view: LaunchView) -> bool:
     return view.get(TRANSFER) is not None and (view.json(TRANSFER) is None or view.kv_role is None)
+
+
+@on_server("PD016")
+def patience(view: LaunchView) -> Iterator[Hit]:
+    """How long a prefill node keeps a cache that nobody has fetched."""
+    timeout = view.variable(ABORT_TIMEOUT)
+    if view.kv_role != "kv_producer" or timeout is None or not timeout.value.text.isdigit():
+        return
+    seconds = int(timeout.value.text)
+    if seconds < DEFAULT_ABORT_TIMEOUT_S:
+        message = f"a cache that is not fetched within {seconds} s is freed; the default is {DEFAULT_ABORT_TIMEOUT_S}"
+        yield Hit("PD016", timeout.place, message)
 
 
 @on_server("PD018")
