@@ -470,11 +470,11 @@ class KnownPath(Entry, frozen=True, kw_only=True):
     Attributes:
         use: of the host's, what containers mount where it is there; of the image's, a script that sets the
             environment of CANN, an allocator to preload, or the folder of the example proxies.
-        chips: for which; empty for all.
+        families: of chips that have it; empty for all.
     """
 
     use: Literal["mount", "environment_script", "allocator", "examples"]
-    chips: tuple[str, ...] = ()
+    families: tuple[str, ...] = ()
 
 
 class SourceTree(Entry, frozen=True, kw_only=True):

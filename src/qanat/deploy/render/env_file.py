@@ -86,9 +86,8 @@ def env_settings(plan: Plan, options: RenderOptions) -> list[EnvSetting]:
             )
         about = "Folder for what the engine downloads and compiles"
         found.append(EnvSetting(CACHE_DIR, '"${HOME:-/root}/.cache"', about, is_code=True))
-        size = max(_num_ranks(plan, node) for node in plan.nodes) * threshold("shared-memory-per-rank")
         about = "Limit of a container's /dev/shm; only what is used takes memory"
-        found.append(EnvSetting("SHM_SIZE", f"{size}g", about))
+        found.append(EnvSetting("SHM_SIZE", f"{shared_memory_gib(plan)}g", about))
     else:
         about = "Folder that install/source.sh makes: a virtual environment and the sources"
         found.append(EnvSetting(INSTALL_DIR, '"${HOME:-/root}/vllm-ascend"', about, is_code=True))
@@ -112,6 +111,11 @@ def _node_settings(plan: Plan, used: set[str]) -> Iterator[EnvSetting]:
         if interface_variable(node) in used:
             about = f"Network interface of that address on {node.name}; `ip -brief address` lists them"
             yield EnvSetting(interface_variable(node), node.interface, about)
+
+
+def shared_memory_gib(plan: Plan) -> int:
+    """The limit of /dev/shm that containers get, in GiB: by the node with most ranks."""
+    return max(_num_ranks(plan, node) for node in plan.nodes) * threshold("shared-memory-per-rank")
 
 
 def _num_ranks(plan: Plan, node: Node) -> int:

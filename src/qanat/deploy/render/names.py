@@ -34,15 +34,16 @@ def container_name(plan: Plan, node_name: str) -> str:
 
 def address_variable(node: Node) -> str:
     """The variable of env.sh that holds a node's IP address, such as ADDRESS_PREFILL_0."""
-    return f"ADDRESS_{_variable_part(node)}"
+    return f"ADDRESS_{variable_part(node)}"
 
 
 def interface_variable(node: Node) -> str:
     """The variable of env.sh that holds a node's network interface, such as INTERFACE_PREFILL_0."""
-    return f"INTERFACE_{_variable_part(node)}"
+    return f"INTERFACE_{variable_part(node)}"
 
 
-def _variable_part(node: Node) -> str:
+def variable_part(node: Node) -> str:
+    """A node's name as a part of the name of a variable, such as PREFILL_0."""
     return re.sub(r"[^A-Z0-9]+", "_", node.name.upper())
 
 

@@ -123,7 +123,7 @@ def _program(plan: Plan, proxy: Proxy, options: RenderOptions) -> str:
         return ROUTER
     if options.install == "source":
         return f'python3 "${INSTALL_DIR}"/vllm-ascend/{quote(f"examples/disaggregated_prefill_v1/{proxy.program}")}'
-    folder = known_paths("examples", plan.chip)[0]
+    folder = known_paths("examples", plan)[0]
     return f"python3 {quote(f'{folder}/{proxy.program}')}"
 
 

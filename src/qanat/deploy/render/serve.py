@@ -35,11 +35,14 @@ ACTIVATE = f'# shellcheck source=/dev/null\nsource "${INSTALL_DIR}/venv/bin/acti
 METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 
 
-def known_paths(use: str, chip: str) -> list[str]:
-    """Paths of the knowledge base for a use, that a chip has."""
+def known_paths(use: str, plan: Plan) -> list[str]:
+    """Paths of the knowledge base for a use, that a plan's chip has."""
+    families = {chip.family for chip in load_knowledge().chips if chip.name == plan.chip}
     entries = load_knowledge().tables["known_paths"].entries.values()
     paths = [entry for entry in entries if isinstance(entry, KnownPath)]
-    return [path.name for path in paths if path.use == use and (not path.chips or chip in path.chips)]
+    return [
+        path.name for path in paths if path.use == use and (not path.families or families & {*path.families})
+    ]
 
 
 def serve_script(plan: Plan, node: Node, options: RenderOptions) -> RenderedFile:
@@ -54,8 +57,8 @@ def serve_script(plan: Plan, node: Node, options: RenderOptions) -> RenderedFile
         source_environment(2),
         assignments({"node": node.name}),
         array("needed_variables", _needed(plan, node, options)),
-        array("environment_scripts", list(known_paths("environment_script", plan.chip))),
-        array("allocators", list(known_paths("allocator", plan.chip))),
+        array("environment_scripts", list(known_paths("environment_script", plan))),
+        array("allocators", list(known_paths("allocator", plan))),
         body("say.sh"),
         body("serve.sh"),
         body("needed.sh"),

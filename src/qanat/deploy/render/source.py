@@ -61,7 +61,7 @@ def source_files(plan: Plan) -> dict[str, RenderedFile]:
     parts = [
         source_environment(1),
         assignments(values),
-        array("environment_scripts", list(known_paths("environment_script", plan.chip))),
+        array("environment_scripts", list(known_paths("environment_script", plan))),
         array("allocators", []),
         body("say.sh"),
         body("ascend.sh"),

@@ -117,7 +117,7 @@ def host_paths(plan: Plan, node: Node) -> tuple[list[str], list[str]]:
     """Paths of the host that a node's container needs, and those that it is given where they are there."""
     chip = chip_of(plan)
     required = [f"/dev/davinci{number}" for number in node.npus] + list(chip.devices)
-    optional = known_paths("mount", plan.chip)
+    optional = known_paths("mount", plan)
     if is_disaggregated(plan, node):
         required += chip.mounts
     else:
