@@ -14,6 +14,8 @@ from qanat.core.errors import ConfigError
 
 ACTIONS = {
     "lint": "check scripts, manifests and guides before they run",
+    "preflight": "check a host before a deployment is started on it",
+    "verify": "ask a running service until it is known to work",
 }
 """Each is a module of `deploy_actions` with its `COMMAND` and a function `main(arguments) -> exit code`."""
 

@@ -257,6 +257,7 @@ def test_no_table_is_left_out() -> None:
         "host_checks",
         "host_settings",
         "host_thresholds",
+        "quantised_types",
     }
     # tests/deploy/sizing/test_knowledge.py
     covered |= {"communicators", "estimates", "weight_formats", "weights"}

@@ -225,7 +225,8 @@ class Release(Entry, frozen=True, kw_only=True):
 class Chip(Entry, frozen=True, kw_only=True):
     """An accelerator generation: NPUs of one node, memory of one NPU in GiB, and the suffix of its image tags.
 
-    `needs_host_pids` says that CPU binding in a container works with the host's process ids only.
+    `needs_host_pids` says that CPU binding in a container works with the host's process ids only;
+    `kubernetes_resource` is what the device plugin of Kubernetes calls an NPU.
     """
 
     family: str
@@ -237,6 +238,7 @@ class Chip(Entry, frozen=True, kw_only=True):
     devices: tuple[str, ...] = ()
     mounts: tuple[str, ...] = ()
     needs_host_pids: bool = False
+    kubernetes_resource: str = "huawei.com/Ascend910"
 
 
 class ModelFacts(Entry, frozen=True, kw_only=True):
@@ -533,3 +535,10 @@ class Practice(Lifetime, frozen=True, kw_only=True):
     when: Circumstances = Circumstances()
     reason: str
     changes_if: str = ""
+
+
+class QuantisedType(Entry, frozen=True, kw_only=True):
+    """A type in a quantisation description: dtypes of the weight, and suffixes of tensors that belong to it."""
+
+    dtypes: tuple[str, ...]
+    companions: tuple[str, ...]

@@ -13,7 +13,9 @@ from qanat.deploy.preflight.host import NOT_RUNNABLE, TIMEOUT_S, Host, Output
 
 FILE_NAME = "host.yaml"
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH", re.IGNORECASE)
-_OF_USE = re.compile(r"VLLM|HCCL|ASCEND|GLOO|^TP_|^OMP_|NPU|LD_PRELOAD|PROXY$|_PORT|SERVICE_HOST|^CUDA", re.IGNORECASE)
+_OF_USE = re.compile(
+    r"VLLM|HCCL|ASCEND|GLOO|^TP_|^OMP_|NPU|LD_PRELOAD|PROXY$|_PORT|SERVICE_HOST|^CUDA", re.IGNORECASE
+)
 """Names of variables that checks may look at; no other is kept."""
 
 
@@ -95,14 +97,17 @@ class RecordedHost:
 
 
 class RecordingHost:
-    """Passes questions on to another host and keeps the answers."""
+    """Passes questions on to another host and keeps the answers; a command is run once, however many ask for it."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
         self.recording = Recording(name=host.host_name(), time_s=host.now_s())
 
     def run(self, *words: str, timeout_s: float = TIMEOUT_S) -> Output:
-        """Runs a command."""
+        """What the command did, run now unless it was before."""
+        known = self.recording.commands.get(" ".join(words))
+        if known is not None:
+            return known
         output = self.host.run(*words, timeout_s=timeout_s)
         if output.problem != "not found":
             self.recording.commands[" ".join(words)] = output
@@ -154,7 +159,9 @@ class RecordingHost:
         """Environment variables; only those of use are kept, and no secret."""
         variables = self.host.variables()
         self.recording.variables = {
-            name: text for name, text in variables.items() if _OF_USE.search(name) and not _SECRET.search(name)
+            name: text
+            for name, text in variables.items()
+            if _OF_USE.search(name) and not _SECRET.search(name)
         }
         return variables
 

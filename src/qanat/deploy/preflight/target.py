@@ -152,7 +152,9 @@ def _node(plan: Plan, name: str | None, own_addresses: tuple[str, ...]) -> Node:
     if len(here) == 1:
         return here[0]
     why = "several of its nodes have" if here else "none of its nodes has"
-    raise ConfigError(f"{why} an address of this host; say which one it is with --node: {names}.", param="--node")
+    raise ConfigError(
+        f"{why} an address of this host; say which one it is with --node: {names}.", param="--node"
+    )
 
 
 def _port(plan: Plan, node: Node, flags: Mapping[str, Any]) -> int | None:
