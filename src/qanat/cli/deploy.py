@@ -13,13 +13,17 @@ from qanat.cli.terminal import echo
 from qanat.core.errors import ConfigError
 
 ACTIONS = {
+    "render": "write scripts, manifests and a README that run a plan",
     "lint": "check scripts, manifests and guides before they run",
     "preflight": "check a host before a deployment is started on it",
     "verify": "ask a running service until it is known to work",
 }
 """Each is a module of `deploy_actions` with its `COMMAND` and a function `main(arguments) -> exit code`."""
 
-EXAMPLES = ("qanat deploy lint run_p.sh run_d.sh proxy.sh --image v0.18.0rc1-a3",)
+EXAMPLES = (
+    "qanat deploy render plan.yaml deployment/",
+    "qanat deploy lint run_p.sh run_d.sh proxy.sh --image v0.18.0rc1-a3",
+)
 
 
 class ActionModule(Protocol):

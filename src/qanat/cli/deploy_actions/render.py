@@ -1,0 +1,142 @@
+"""`qanat deploy render`: a plan as a folder of scripts, manifests and words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from qanat.cli.command import Command
+from qanat.cli.deploy_actions.reading import read_action, say
+from qanat.cli.terminal import tell
+from qanat.config.options import option
+from qanat.config.values import Kind
+from qanat.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from qanat.deploy.plan.model import Plan
+    from qanat.deploy.render.write import Change
+
+ENV_NAME = "env.sh"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenderFlags:
+    """Render."""
+
+    language: Literal["en", "zh"] = option(Kind.TEXT, "en", "Language of the README.", choices=("en", "zh"))
+    install: Literal["image", "source"] = option(
+        Kind.TEXT,
+        "image",
+        "Whether engines run in the image of the release, or from source at the tags that pair.",
+        choices=("image", "source"),
+    )
+    dry_run: bool = option(Kind.SWITCH, False, "Tell what would be written, and write nothing.")
+    overwrite: bool = option(
+        Kind.SWITCH,
+        False,
+        "Also replace files that were edited since they were rendered, or that others made.",
+    )
+    json: bool = option(Kind.SWITCH, False, "Write JSON: what became of each file.")
+
+
+COMMAND = Command(
+    name="deploy render",
+    summary="Write scripts, manifests and a README that run a plan.",
+    description=(
+        "Takes the plan that `qanat deploy plan --output` wrote and writes a folder that runs it: env.sh, the one\n"
+        "file to edit, for each node scripts that prepare the machine, start the container and stop it, the proxy\n"
+        "of disaggregated serving, checks, manifests, and a README that says what to do in which order.\n"
+        "The folder is written as a whole or not at all. What is right already is not touched, files of others stay,\n"
+        "and so do edits of env.sh; nothing outside of the folder is written."
+    ),
+    examples=(
+        "qanat deploy render plan.yaml deployment/",
+        "qanat deploy render plan.yaml deployment/ --dry-run",
+        "qanat deploy render plan.yaml deployment/ --language zh --install source",
+    ),
+    groups=(),
+    own=RenderFlags,
+    word="PLAN FOLDER",
+    word_help="The plan, and the folder to write.",
+    takes_file=False,
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`qanat deploy render`; returns the exit code.
+
+    Raises:
+        ConfigError: no plan or no folder, a plan that cannot be read or rendered, or a folder that cannot be written.
+    """
+    flags, words = read_action(COMMAND, RenderFlags, arguments)
+    if len(words) != 2:
+        raise ConfigError(
+            "name a plan and the folder to write, e.g. qanat deploy render plan.yaml deployment/; "
+            "qanat deploy plan ... --output plan.yaml makes a plan."
+        )
+    plan = read_plan(Path(words[0]))
+    folder = Path(words[1])
+    from qanat.deploy.render.folder import render
+    from qanat.deploy.render.model import RenderOptions
+    from qanat.deploy.render.write import write_folder
+
+    options = RenderOptions(language=flags.language, install=flags.install)
+    files = render(plan, options)
+    changes = write_folder(folder, files, is_overwriting=flags.overwrite, is_dry_run=flags.dry_run)
+    if flags.json:
+        report = {
+            "folder": str(folder),
+            "is_dry_run": flags.dry_run,
+            "files": [asdict(one) for one in changes],
+        }
+        say(json.dumps(report, indent=2, ensure_ascii=False))
+    else:
+        _tell_changes(folder, changes, flags.dry_run)
+    empty = _empty_variables(folder, files[ENV_NAME].text)
+    if empty:
+        tell(f"set in {folder / ENV_NAME} what the plan does not say: {', '.join(empty)}")
+    for warning in plan.warnings:
+        tell(f"note: {warning}")
+    return 0
+
+
+def read_plan(path: Path) -> Plan:
+    """The plan in a file.
+
+    Raises:
+        ConfigError: it cannot be read, or is none.
+    """
+    from qanat.deploy.plan.files import decode_plan
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: no text in UTF-8; name a plan of qanat deploy plan --output.") from None
+    return decode_plan(text, str(path))
+
+
+def _tell_changes(folder: Path, changes: Sequence[Change], is_dry_run: bool) -> None:
+    shown = [one for one in changes if one.state != "unchanged" or one.note]
+    for one in shown:
+        say(f"{one.state:8} {one.path}{f'  ({one.note})' if one.note else ''}")
+    counts = {
+        state: sum(one.state == state for one in changes) for state in dict.fromkeys(c.state for c in changes)
+    }
+    told = ", ".join(f"{number} {state}" for state, number in counts.items())
+    say(f"{folder}: {told}{'; nothing was written (--dry-run)' if is_dry_run else ''}")
+
+
+def _empty_variables(folder: Path, rendered: str) -> list[str]:
+    """Variables that a person still has to fill in, in the file as it is now."""
+    from qanat.deploy.render.env_file import read_values
+
+    try:
+        text = (folder / ENV_NAME).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = rendered
+    return [name for name, value in read_values(text).items() if not value]
