@@ -68,13 +68,14 @@ def server() -> Iterator[AppServer]:
         yield running
 
 
-def folder(path: Path, plan: Plan, options: RenderOptions | None = None) -> Folder:
+def folder(path: Path, plan: Plan, options: RenderOptions | None = None, ready_timeout_s: int = 60) -> Folder:
     for name, file in checks.files(plan, options or RenderOptions()).items():
         target = path / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(file.text, encoding="utf-8")
         assert file.is_executable is name.endswith(".sh")
-    lines = [f"ADDRESS_{name}=127.0.0.1" for name in ADDRESSES] + ["MODEL_PATH=/data/weights"]
+    lines = [f"ADDRESS_{name}=127.0.0.1" for name in ADDRESSES]
+    lines += ["MODEL_PATH=/data/weights", f"INSTALL_DIR={path}/install", f"READY_TIMEOUT_S={ready_timeout_s}"]
     (path / "env.sh").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return Folder(path)
 
@@ -129,15 +130,15 @@ def test_verify_names_the_checks_that_failed(tmp_path: Path, server: AppServer) 
 
 
 def test_verify_gives_up_on_a_service_that_does_not_come(tmp_path: Path) -> None:
-    made = folder(tmp_path, served_as(single_node(), "scripted", 1))
-    done = made.run("verify.sh", tools=False, READY_TIMEOUT_S="0")
+    made = folder(tmp_path, served_as(single_node(), "scripted", 1), ready_timeout_s=0)
+    done = made.run("verify.sh", tools=False)
     assert done.returncode == 3
     assert "http://127.0.0.1:1/health is not ready after 0 s" in done.stderr
 
 
 def test_verify_says_which_address_is_not_set(tmp_path: Path) -> None:
     made = folder(tmp_path, single_node())
-    (tmp_path / "env.sh").write_text("ADDRESS_SERVER_0=\n", encoding="utf-8")
+    (tmp_path / "env.sh").write_text("ADDRESS_SERVER_0=\nREADY_TIMEOUT_S=0\n", encoding="utf-8")
     done = made.run("verify.sh", tools=False)
     assert done.returncode != 0
     assert "ADDRESS_SERVER_0: is not set in env.sh" in done.stderr
@@ -276,6 +277,15 @@ def test_benchmark_reaches_into_the_container(tmp_path: Path) -> None:
     made.tool("vllm", VLLM)
     os.rename(tmp_path / "tools", tmp_path / "inside")
     made.tool("docker", DOCKER)
+    done = made.run("benchmark.sh")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "results" / "benchmark" / "at-32.json").exists()
+
+
+def test_benchmark_finds_vllm_in_the_virtual_environment(tmp_path: Path) -> None:
+    made = folder(tmp_path, single_node(), RenderOptions(install="source"))
+    made.tool("vllm", VLLM)
+    os.renames(tmp_path / "tools", tmp_path / "install" / "venv" / "bin")
     done = made.run("benchmark.sh")
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "results" / "benchmark" / "at-32.json").exists()

@@ -12,16 +12,18 @@ from qanat.deploy.knowledge.model import Baseline
 from qanat.deploy.plan.model import Plan
 from qanat.deploy.render import shell
 from qanat.deploy.render.baselines import Setup, decoding_role, layout_text, published_accuracies
+from qanat.deploy.render.env_file import INSTALL_DIR, MODEL_PATH
 from qanat.deploy.render.load_steps import Benchmark, benchmark_of, capacity
-from qanat.deploy.render.model import Files, RenderedFile, RenderOptions, Variable, Word
+from qanat.deploy.render.model import Files, RenderedFile, RenderOptions, Word
 from qanat.deploy.render.names import container_name, has_model_path
+from qanat.deploy.render.serve import known_paths
 from qanat.deploy.render.service import first_engine, models_urls, ready_urls, service_url
 
 LONGEST_ANSWER = 10240
 """Tokens of one answer in accuracy tests, as in the published ones with gsm8k; thinking takes most of them."""
 VERIFY = """Checks that the service answers as it should: verify.sh [URL]
 Exit code 0: it does. 1: a check failed. 2: something is missing here. 3: it is not ready in time.
-READY_TIMEOUT_S and REQUEST_TIMEOUT_S change how long it waits."""
+READY_TIMEOUT_S of env.sh says how long it waits for that."""
 BENCHMARK = """Measures tokens per second and latencies at growing load: benchmark.sh [URL]
 Runs on the node of the container that is named below, inside of it, or anywhere vllm is installed.
 Exit code 0: all steps ran. 1: a step failed. 2: something is missing here.
@@ -36,7 +38,7 @@ def files(plan: Plan, options: RenderOptions) -> Files:
 
     Args:
         plan: the deployment.
-        options: with `install` "source" the weights are where env.sh says.
+        options: with `install` "source" programs are in a virtual environment, not in a container.
     """
     knowledge = load_knowledge()
     return {
@@ -86,7 +88,7 @@ def _benchmark_head(plan: Plan, options: RenderOptions, knowledge: Knowledge) ->
     shares = [" ".join(f"{one.value:g}" for one in step.comparable) for step in benchmark.steps]
     names: dict[str, Word] = {
         "served_model_name": plan.served_model_name,
-        "tokenizer": _tokenizer(plan, options),
+        "tokenizer": plan.model_source,
         "container": container_name(plan, first_engine(plan).name),
         "input_tokens": str(benchmark.input_tokens),
         "output_tokens": str(benchmark.output_tokens),
@@ -94,6 +96,8 @@ def _benchmark_head(plan: Plan, options: RenderOptions, knowledge: Knowledge) ->
     return [
         f'readonly url="${{1:-{service_url(plan)}}}"',
         shell.assignments(names),
+        shell.array("environment_scripts", list(known_paths("environment_script", plan))),
+        *_virtual_environment(options),
         'readonly results_dir="${RESULTS_DIR:-$DEPLOYMENT_DIR/results/benchmark}"',
         'readonly num_prompts_per_client="${PROMPTS_PER_CLIENT:-4}"',
         shell.array("concurrencies", [str(step.concurrency) for step in benchmark.steps]),
@@ -104,10 +108,8 @@ def _benchmark_head(plan: Plan, options: RenderOptions, knowledge: Knowledge) ->
     ]
 
 
-def _tokenizer(plan: Plan, options: RenderOptions) -> Word:
-    """The weights as the place sees them where the engine runs."""
-    is_in_env = has_model_path(plan) and options.install == "source"
-    return Variable("MODEL_PATH") if is_in_env else plan.model_source
+def _virtual_environment(options: RenderOptions) -> list[str]:
+    return [f'export PATH="${INSTALL_DIR}/venv/bin:$PATH"'] if options.install == "source" else []
 
 
 def published_throughputs(benchmark: Benchmark) -> list[str]:
@@ -128,13 +130,13 @@ def _accuracy_head(plan: Plan, options: RenderOptions, knowledge: Knowledge) -> 
         "served_model_name": plan.served_model_name,
         "num_concurrent": str(capacity(plan)),
     }
-    tokenizer = [shell.assignments({"tokenizer": _tokenizer(plan, options)})]
+    tokenizer = [shell.assignments({"tokenizer": plan.model_source})]
     if has_model_path(plan) and options.install == "image":
         tokenizer = [
             "# Containers see the weights under one name, the host under another.",
             f"tokenizer={shell.quote(plan.model_source)}",
             'if [[ ! -e "$tokenizer" ]]; then',
-            '  tokenizer="$MODEL_PATH"',
+            f'  tokenizer="${MODEL_PATH}"',
             "fi",
             "readonly tokenizer",
         ]
@@ -143,6 +145,7 @@ def _accuracy_head(plan: Plan, options: RenderOptions, knowledge: Knowledge) -> 
         f'readonly url="${{2:-{service_url(plan)}}}"',
         shell.assignments(names),
         *tokenizer,
+        *_virtual_environment(options),
         'readonly results_dir="${RESULTS_DIR:-$DEPLOYMENT_DIR/results/accuracy}"',
         shell.array("published_texts", texts or ["none"]),
     ]

@@ -4,31 +4,19 @@ from __future__ import annotations
 
 from qanat.deploy.plan.model import Node, Plan
 from qanat.deploy.render.baselines import decoding_role
-from qanat.deploy.render.names import (
-    PROXY_READY_PATH,
-    SERVER_READY_PATH,
-    address_variable,
-    server_port,
-)
+from qanat.deploy.render.names import SERVER_READY_PATH, address_variable, server_port
+from qanat.deploy.render.proxy import is_router, proxy_node, proxy_ready_path
 
 
 def entry_node(plan: Plan) -> Node:
     """The node that clients talk to: the first, or the proxy's."""
-    if plan.proxy is None:
-        return plan.nodes[0]
-    name = plan.proxy.node
-    return next(node for node in plan.nodes if node.name == name)
+    return plan.nodes[0] if plan.proxy is None else proxy_node(plan, plan.proxy)
 
 
 def first_engine(plan: Plan) -> Node:
     """The first node whose engine writes answers."""
     role = decoding_role(plan).name
     return next(node for node in plan.nodes if node.role == role and node.rank == 0)
-
-
-def is_example_proxy(plan: Plan) -> bool:
-    """Whether requests go through an example of vllm-ascend, which answers no questions about models."""
-    return plan.proxy is not None and not plan.proxy.program.startswith("qanat")
 
 
 def service_port(plan: Plan) -> int:
@@ -45,13 +33,15 @@ def ready_urls(plan: Plan) -> list[str]:
     """What answers 200 once everything is up: every engine, and the proxy last."""
     found = _engine_urls(plan, SERVER_READY_PATH)
     if plan.proxy is not None:
-        found.append(service_url(plan) + (PROXY_READY_PATH if is_example_proxy(plan) else SERVER_READY_PATH))
+        found.append(service_url(plan) + proxy_ready_path(plan.proxy))
     return found
 
 
 def models_urls(plan: Plan) -> list[str]:
-    """Where to ask for the names of models."""
-    return _engine_urls(plan, "/v1/models") if is_example_proxy(plan) else [f"{service_url(plan)}/v1/models"]
+    """Where to ask for the names of models: the example proxies answer no such question."""
+    if plan.proxy is None or is_router(plan.proxy):
+        return [f"{service_url(plan)}/v1/models"]
+    return _engine_urls(plan, "/v1/models")
 
 
 def _engine_urls(plan: Plan, path: str) -> list[str]:

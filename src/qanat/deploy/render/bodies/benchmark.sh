@@ -8,12 +8,27 @@ if ! command -v vllm >/dev/null 2>&1 && ! docker container inspect "$container" 
   exit 2
 fi
 
+# with_environment COMMAND...: runs it with what the scripts of CANN set; they read variables that may be unset.
+with_environment() {
+  local file
+  set +eu
+  for file in "${environment_scripts[@]}"; do
+    if [[ -r "$file" ]]; then
+      # shellcheck source=/dev/null
+      source "$file"
+    fi
+  done
+  exec "$@"
+}
+
 # in_image COMMAND...: runs where vllm is installed.
 in_image() {
+  local program
   if command -v vllm >/dev/null 2>&1; then
-    "$@"
+    (with_environment "$@")
   else
-    docker exec --interactive "$container" "$@"
+    program="$(declare -p environment_scripts); $(declare -f with_environment); with_environment \"\$@\""
+    docker exec --interactive "$container" bash -c "$program" bash "$@"
   fi
 }
 

@@ -1,5 +1,4 @@
-readonly ready_timeout_s="${READY_TIMEOUT_S:-1800}"
-readonly request_timeout_s="${REQUEST_TIMEOUT_S:-300}"
+readonly request_timeout_s=300
 
 # Requests go straight to the nodes: a web proxy of the environment would not reach them.
 ask() {
@@ -9,10 +8,10 @@ ask() {
 # wait_until_ready URL: waits for a 200 there.
 wait_until_ready() {
   local answer
-  local deadline=$((SECONDS + ready_timeout_s))
+  local deadline=$((SECONDS + READY_TIMEOUT_S))
   until answer="$(ask --max-time 10 "$1")" && [[ "${answer##*$'\n'}" == 200 ]]; do
     if ((SECONDS >= deadline)); then
-      printf '%s is not ready after %s s: %s\n' "$1" "$ready_timeout_s" "${answer:0:200}" >&2
+      printf '%s is not ready after %s s: %s\n' "$1" "$READY_TIMEOUT_S" "${answer:0:200}" >&2
       exit 3
     fi
     printf 'waiting for %s\n' "$1"
