@@ -81,8 +81,8 @@ def _pool_shortages(layout: Layout, memory: Memory) -> list[Shortage]:
     found = []
     if layout.model.is_hybrid and layout.capture_sizes and layout.max_num_seqs > memory.num_blocks:
         message = (
-            f"The cache has {memory.num_blocks} blocks, --max-num-seqs is {layout.max_num_seqs}. "
-            f"Lower it to {most_resident(layout, memory)}."
+            f"The cache has {memory.num_blocks} blocks, --max-num-seqs is {layout.max_num_seqs}. The engine takes "
+            f"no more than {memory.num_blocks}, of which {most_resident(layout, memory)} can run at once."
         )
         found.append(Shortage(ShortageKind.BLOCKS, message))
     if memory.pool_bytes < memory.needed_pool_bytes:
