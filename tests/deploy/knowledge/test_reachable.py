@@ -261,5 +261,7 @@ def test_no_table_is_left_out() -> None:
     }
     # tests/deploy/sizing/test_knowledge.py
     covered |= {"communicators", "estimates", "weight_formats", "weights"}
+    # tests/deploy/plan/test_knowledge.py
+    covered |= {"draft_models", "practices_environment", "practices_sizes", "practices_switches"}
     others = {name for name in KNOWLEDGE.tables if not name.startswith("rules_")}
     assert others == covered

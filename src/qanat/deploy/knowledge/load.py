@@ -20,7 +20,6 @@ from qanat.deploy.knowledge.model import (
     Conflict,
     Connector,
     DeviceName,
-    DraftModel,
     DriverSupport,
     Entry,
     EnvVar,
@@ -35,7 +34,6 @@ from qanat.deploy.knowledge.model import (
     LogStage,
     ModelFacts,
     Parser,
-    Practice,
     QuantisedType,
     Release,
     Rule,
@@ -45,6 +43,7 @@ from qanat.deploy.knowledge.model import (
     WeightFormat,
     Weights,
 )
+from qanat.deploy.knowledge.practices import DraftModel, Practice
 from qanat.deploy.knowledge.versions import Presence, Timeline, Version, must_parse
 
 _KINDS: dict[str, type[Entry]] = {

@@ -8,7 +8,7 @@ has it, `until` the last one; absent means the first and the last sample of the 
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -225,6 +225,7 @@ class Release(Entry, frozen=True, kw_only=True):
 class Chip(Entry, frozen=True, kw_only=True):
     """An accelerator generation: NPUs of one node, memory of one NPU in GiB, and the suffix of its image tags.
 
+    `first_release` is the first of vllm-ascend that has images for it, where that is later than the first known.
     `needs_host_pids` says that CPU binding in a container works with the host's process ids only;
     `kubernetes_resource` is what the device plugin of Kubernetes calls an NPU.
     """
@@ -239,6 +240,7 @@ class Chip(Entry, frozen=True, kw_only=True):
     mounts: tuple[str, ...] = ()
     needs_host_pids: bool = False
     kubernetes_resource: str = "huawei.com/Ascend910"
+    first_release: str | None = None
 
 
 class ModelFacts(Entry, frozen=True, kw_only=True):
@@ -490,51 +492,6 @@ class DeviceName(Entry, frozen=True, kw_only=True):
     """How npu-smi names a chip: `name` is a regular expression for the whole name, `chip` an entry of the chips."""
 
     chip: str
-
-
-class DraftModel(Entry, frozen=True, kw_only=True):
-    """A checkpoint that drafts for a model: `name` is its repository, `method` how vLLM calls its kind."""
-
-    model: str
-    method: Literal["eagle3"] = "eagle3"
-
-
-class Circumstances(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """When a practice holds; empty and None hold always.
-
-    `attention` is hybrid for models with recurrent states; `least_nodes` counts the nodes of the deployment;
-    `is_data_parallel` and `is_tensor_parallel` ask for a size above 1 (or for exactly 1, where false).
-    """
-
-    scenarios: tuple[str, ...] = ()
-    models: tuple[str, ...] = ()
-    variants: tuple[str, ...] = ()
-    chips: tuple[str, ...] = ()
-    roles: tuple[str, ...] = ()
-    topologies: tuple[str, ...] = ()
-    attention: Literal["hybrid", "full"] | None = None
-    mlp: Literal["moe", "dense"] | None = None
-    least_nodes: int | None = None
-    is_data_parallel: bool | None = None
-    is_tensor_parallel: bool | None = None
-
-
-class Practice(Lifetime, frozen=True, kw_only=True):
-    """What the planner chooses where `when` and the versions hold; of several the first in its file counts.
-
-    Attributes:
-        what: flag, variable or property, as a plan names it.
-        value: what is chosen; None where it is computed, or where nothing is to be set.
-        when: circumstances.
-        reason: one sentence; names in braces are replaced by numbers of the plan.
-        changes_if: what would lead to another value.
-    """
-
-    what: str
-    value: str | int | float | bool | dict[str, Any] | None = None
-    when: Circumstances = Circumstances()
-    reason: str
-    changes_if: str = ""
 
 
 class QuantisedType(Entry, frozen=True, kw_only=True):

@@ -1,0 +1,164 @@
+"""Whether a wish makes sense before it is planned, and whether the linter agrees with the plan."""
+
+from __future__ import annotations
+
+import msgspec
+
+from qanat.deploy.knowledge.model import Severity
+from qanat.deploy.knowledge.versions import is_in_range
+from qanat.deploy.lint.engine import lint
+from qanat.deploy.plan.advice import Advice, Situation, holds
+from qanat.deploy.plan.arrangement import Arrangement
+from qanat.deploy.plan.errors import ImpossibleWish
+from qanat.deploy.plan.model import Plan
+from qanat.deploy.plan.script import documents
+from qanat.deploy.plan.subject import Subject
+from qanat.deploy.plan.wish import Wish
+
+COUNTS = (
+    "nodes",
+    "npus_per_node",
+    "npu_memory_gib",
+    "prefill_nodes",
+    "decode_nodes",
+    "num_prefill",
+    "num_decode",
+    "tensor_parallel_size",
+    "data_parallel_size",
+    "decode_tensor_parallel_size",
+    "decode_data_parallel_size",
+    "max_model_len",
+    "concurrency",
+    "max_num_batched_tokens",
+)
+"""Fields that are numbers of something, so at least 1."""
+
+
+def check_numbers(wish: Wish) -> None:
+    """Refuses numbers that mean nothing.
+
+    Raises:
+        ImpossibleWish: names the flag.
+    """
+    for name in COUNTS:
+        value = getattr(wish, name)
+        if value is not None and value < 1:
+            flag = "--" + name.replace("_", "-")
+            free = msgspec.structs.replace(wish, **{name: None})
+            raise ImpossibleWish(
+                f"{flag} {value} is too small; the least is 1.", param=flag, candidates=[free]
+            )
+    share = wish.gpu_memory_utilization
+    if share is not None and not 0 < share <= 1:
+        free = msgspec.structs.replace(wish, gpu_memory_utilization=None)
+        why = f"--gpu-memory-utilization {share:g}: a share above 0, at most 1."
+        raise ImpossibleWish(why, param="--gpu-memory-utilization", candidates=[free])
+    if wish.model_path is not None and not wish.model_path.startswith("/"):
+        free = msgspec.structs.replace(wish, model_path="/" + wish.model_path)
+        why = f"--model-path {wish.model_path}: a path on the nodes begins with /."
+        raise ImpossibleWish(why, param="--model-path", candidates=[free])
+
+
+def check_model_fields(wish: Wish, subject: Subject) -> None:
+    """Refuses switches that the model or its weights do not have.
+
+    Raises:
+        ImpossibleWish: names the flag.
+    """
+    if wish.expert_parallel and not subject.model.is_moe:
+        free = msgspec.structs.replace(wish, expert_parallel=None)
+        why = f"--expert-parallel: {subject.model.name} has no experts."
+        raise ImpossibleWish(why, param="--expert-parallel", candidates=[free])
+    if wish.npu_memory_gib is not None and int(wish.npu_memory_gib) not in subject.chip.visible_bytes:
+        sizes = sorted(subject.chip.visible_bytes)
+        candidates = [msgspec.structs.replace(wish, npu_memory_gib=float(one)) for one in sizes]
+        listed = " or ".join(map(str, sizes))
+        why = f"--npu-memory-gib {wish.npu_memory_gib:g}: {subject.chip.name} has {listed} GiB per NPU."
+        raise ImpossibleWish(why, param="--npu-memory-gib", candidates=candidates)
+
+
+def check_support(wish: Wish, subject: Subject, advice: Advice) -> None:
+    """Refuses what is known not to work on a chip or in a release.
+
+    Raises:
+        ImpossibleWish: with the reason of the practice.
+    """
+    practice = advice.find("support")
+    if practice is not None and practice.value is False:
+        advice.used.add(practice.name)
+        why = f"{subject.model.name} on {subject.chip.name} ({practice.name}): {practice.reason}."
+        candidates = [
+            msgspec.structs.replace(wish, topology=None, nodes=None),
+            msgspec.structs.replace(wish, image=None),
+        ]
+        raise ImpossibleWish(why, param="--hardware", candidates=candidates)
+
+
+def cautions(advice: Advice) -> list[str]:
+    """Everything that the user should know of this kind of deployment."""
+    found = []
+    for table in ("practices_sizes", "practices_switches", "practices_environment"):
+        for practice in advice.knowledge.tables[table].entries.values():
+            is_there = is_in_range(advice.situation.version, practice.since, practice.until)
+            if practice.what == "caution" and is_there and holds(practice.when, advice.situation):
+                advice.used.add(practice.name)
+                found.append(f"{practice.reason} ({practice.source})")
+    return found
+
+
+def check_window(wish: Wish, subject: Subject, window: int, advice: Advice) -> None:
+    """Refuses contexts beyond what the model was made for.
+
+    Raises:
+        ImpossibleWish: names the window, and YaRN where it reaches.
+    """
+    if wish.max_model_len is None or wish.max_model_len <= window:
+        return
+    candidates = [msgspec.structs.replace(wish, max_model_len=window)]
+    practice = advice.find("--hf-overrides")
+    how = ""
+    if practice is not None and isinstance(practice.value, dict):
+        advice.used.add(practice.name)
+        text = msgspec.json.encode(practice.value).decode()
+        overrides = {**wish.overrides, "hf-overrides": text}
+        candidates.append(msgspec.structs.replace(wish, overrides=overrides))
+        how = " without YaRN" if "hf-overrides" not in wish.overrides else ""
+    why = f"--max-model-len {wish.max_model_len} exceeds the window of {subject.model.name}, {window} tokens{how}."
+    raise ImpossibleWish(why, param="--max-model-len", candidates=candidates)
+
+
+def checked(plan: Plan, wish: Wish) -> Plan:
+    """The plan, if the linter finds nothing that stops it; what it warns of where the user insists is told.
+
+    Args:
+        plan: to check.
+        wish: what it is for.
+
+    Raises:
+        ImpossibleWish: something in it would not start, or would not work; names the rule.
+    """
+    warnings = list(plan.warnings)
+    for finding in lint(documents(plan), plan.image):
+        if finding.severity is Severity.INFO:
+            continue
+        text = f"{finding.message} ({finding.rule_id}); fix: {finding.fix.text}"
+        if finding.severity is Severity.ERROR or not wish.overrides:
+            candidates = [msgspec.structs.replace(wish, overrides={})]
+            raise ImpossibleWish(text, candidates=candidates)
+        if text not in warnings:
+            warnings.append(text)
+    return msgspec.structs.replace(plan, warnings=tuple(warnings))
+
+
+def situation_of(subject: Subject, arrangement: Arrangement, wish: Wish, role: str) -> Situation:
+    """What practices look at, for one role."""
+    return Situation(
+        model=subject.model,
+        variant=subject.weights.variant,
+        chip=subject.chip.name,
+        scenario=wish.scenario.value,
+        topology=arrangement.topology.value,
+        num_nodes=arrangement.num_nodes,
+        version=subject.version,
+        role=role,  # type: ignore[arg-type]
+    )

@@ -1,0 +1,56 @@
+"""Refusals where the memory or the sizes of two sides do not go together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from qanat.deploy.plan.engines import Misfit, Task
+from qanat.deploy.plan.errors import ImpossibleWish
+from qanat.deploy.plan.subject import Subject
+from qanat.deploy.plan.wish import Wish
+
+ROUND_TOKENS = 1024
+
+
+def does_not_fit(wish: Wish, subject: Subject, misfits: Sequence[Misfit]) -> ImpossibleWish:
+    """The refusal for a model that fits nowhere; the attempt that comes nearest speaks for all."""
+    best = min(misfits, key=lambda misfit: misfit.missing_bytes)
+    why = (
+        f"{subject.model.name} in {subject.weights.variant} does not fit on {subject.chip.name}: {best.why}."
+    )
+    return ImpossibleWish(why, candidates=_smaller(wish, best))
+
+
+def _smaller(wish: Wish, misfit: Misfit) -> Iterator[Wish]:
+    """Wishes that need less of the cache."""
+    replace = msgspec.structs.replace
+    tokens = misfit.longest_context // ROUND_TOKENS * ROUND_TOKENS
+    if wish.max_model_len is not None and 0 < tokens < wish.max_model_len:
+        yield replace(wish, max_model_len=tokens)
+        yield replace(wish, max_model_len=max(ROUND_TOKENS, tokens * 3 // 4))
+    if wish.concurrency is not None and 0 < misfit.most_sequences:
+        fitting = misfit.most_sequences * misfit.shape.dp
+        if fitting < wish.concurrency:
+            yield replace(wish, concurrency=fitting)
+            yield replace(wish, concurrency=max(1, fitting * 3 // 4))
+    if wish.gpu_memory_utilization is not None:
+        yield replace(wish, gpu_memory_utilization=None)
+    if wish.max_num_batched_tokens is not None:
+        yield replace(wish, max_num_batched_tokens=None)
+
+
+def unequal(task: Task, prefill: int, decode: int) -> ImpossibleWish:
+    """The refusal of a prefill size that is no multiple of the decode size."""
+    why = (
+        f"prefill has a tensor parallel size of {prefill}, which is no multiple of decode's {decode}; each decode rank "
+        "fetches from whole prefill ranks."
+    )
+    replace = msgspec.structs.replace
+    candidates = [
+        replace(task.wish, decode_tensor_parallel_size=None, decode_data_parallel_size=None),
+        replace(task.wish, tensor_parallel_size=decode, decode_tensor_parallel_size=None),
+        replace(task.wish, tensor_parallel_size=None, decode_tensor_parallel_size=None),
+    ]
+    return ImpossibleWish(why, param="--tensor-parallel-size", candidates=candidates)

@@ -1,0 +1,202 @@
+"""The planner: from a wish to a deployment that fits, each choice with its reason, or a refusal with what is near."""
+
+from __future__ import annotations
+
+import msgspec
+
+from qanat.core.errors import ConfigError
+from qanat.deploy.knowledge.load import Knowledge, load_knowledge
+from qanat.deploy.knowledge.versions import must_parse
+from qanat.deploy.plan.advice import Advice, Situation
+from qanat.deploy.plan.arrangement import Arrangement, Group, arrangements
+from qanat.deploy.plan.assemble import assemble
+from qanat.deploy.plan.checks import (
+    check_model_fields,
+    check_numbers,
+    check_support,
+    check_window,
+    checked,
+    situation_of,
+)
+from qanat.deploy.plan.commands import command_line
+from qanat.deploy.plan.engines import Engine, Misfit, Task
+from qanat.deploy.plan.errors import ImpossibleWish
+from qanat.deploy.plan.fitting import settle
+from qanat.deploy.plan.misfits import does_not_fit, unequal
+from qanat.deploy.plan.model import Plan
+from qanat.deploy.plan.nearby import nearby
+from qanat.deploy.plan.overrides import Overrides, read_overrides
+from qanat.deploy.plan.shapes import note_shape, shapes
+from qanat.deploy.plan.speculation import Speculation, choose_speculation
+from qanat.deploy.plan.subject import (
+    Subject,
+    find_chip,
+    find_model,
+    published_variants,
+    resolve,
+    runs_on,
+    stated_variant,
+)
+from qanat.deploy.plan.wish import Wish
+
+MAX_NEAREST = 3
+
+
+def plan(wish: Wish, knowledge: Knowledge | None = None) -> Plan:
+    """The deployment for a wish.
+
+    Args:
+        wish: what is there and what is wanted.
+        knowledge: facts; the package's unless given.
+
+    Raises:
+        ImpossibleWish: it cannot be; says why, in numbers, and names the nearest wishes that can, as command lines.
+    """
+    known = knowledge or load_knowledge()
+    try:
+        return plan_once(wish, known)
+    except ImpossibleWish as refusal:
+        nearest: list[str] = []
+        for candidate in (*refusal.candidates, *nearby(wish, known)):
+            command = command_line(candidate)
+            if candidate != wish and command not in nearest and _is_possible(candidate, known):
+                nearest.append(command)
+            if len(nearest) == MAX_NEAREST:
+                break
+        raise ImpossibleWish(refusal.why, param=refusal.param, nearest=tuple(nearest)) from None
+
+
+def _is_possible(wish: Wish, knowledge: Knowledge) -> bool:
+    try:
+        plan_once(wish, knowledge)
+    except ConfigError:
+        return False
+    return True
+
+
+def plan_once(wish: Wish, knowledge: Knowledge) -> Plan:
+    """The deployment for a wish, without a look at what is near.
+
+    Raises:
+        ImpossibleWish: it cannot be; `candidates` are not tried yet.
+    """
+    check_numbers(wish)
+    overrides = read_overrides(wish, knowledge)
+    check_numbers(overrides.wish)
+    refusal: ImpossibleWish | None = None
+    for variant in _variants(overrides.wish, knowledge):
+        try:
+            return _plan_variant(wish, overrides, variant, knowledge)
+        except ImpossibleWish as error:
+            refusal = refusal or error
+    assert refusal is not None
+    raise refusal
+
+
+def _variants(wish: Wish, knowledge: Knowledge) -> list[str]:
+    """Variants of the weights to try, best first.
+
+    Raises:
+        ImpossibleWish: the one that is asked for does not run on the chip.
+    """
+    model, chip = find_model(wish.model, knowledge), find_chip(wish.hardware, knowledge)
+    stated = stated_variant(wish, knowledge)
+    formats = knowledge.tables["weight_formats"].entries
+    if stated is not None:
+        if runs_on(stated, chip, knowledge):
+            return [stated]
+        others = [one for one in formats if runs_on(one, chip, knowledge)]
+        candidates = [msgspec.structs.replace(wish, weights=one, model=model.name) for one in (None, *others)]
+        why = f"{chip.name} does not compute in {stated}; it does in {', '.join(others)}."
+        raise ImpossibleWish(why, param="--weights", candidates=candidates)
+    newest = must_parse(knowledge.newest_stable.name)
+    situation = Situation(model, "", chip.name, wish.scenario.value, "", 1, newest, "server")
+    practice = Advice(knowledge, situation).find("weights")
+    preferred = str(practice.value).split() if practice is not None else list(formats)
+    usable = [one for one in preferred if runs_on(one, chip, knowledge)]
+    published = [one for one in usable if one in published_variants(model, knowledge)]
+    return published or usable
+
+
+def _plan_variant(wish: Wish, overrides: Overrides, variant: str, knowledge: Knowledge) -> Plan:
+    asked = overrides.wish
+    subject = resolve(asked, variant, knowledge)
+    check_model_fields(asked, subject)
+    misfits: list[Misfit] = []
+    for arrangement in arrangements(asked):
+        first = arrangement.groups[0].role
+        common = Advice(knowledge, situation_of(subject, arrangement, asked, first))
+        check_support(asked, subject, common)
+        window = window_of(subject, overrides)
+        check_window(asked, subject, window, common)
+        speculation = choose_speculation(asked, subject, knowledge, common)
+        engines = _engines(overrides, subject, arrangement, speculation, window, common, knowledge)
+        if isinstance(engines, Misfit):
+            misfits.append(engines)
+            continue
+        made = assemble(wish, overrides, subject, arrangement, engines, common, knowledge)
+        return checked(made, wish)
+    raise does_not_fit(asked, subject, misfits)
+
+
+def window_of(subject: Subject, overrides: Overrides) -> int:
+    """Tokens of the longest context: the model's, stretched by YaRN where an override asks for it."""
+    if overrides.rope_window is not None:
+        return overrides.rope_window
+    return int(subject.model.max_position * overrides.rope_factor)
+
+
+def _engines(
+    overrides: Overrides,
+    subject: Subject,
+    arrangement: Arrangement,
+    speculation: Speculation,
+    window: int,
+    common: Advice,
+    knowledge: Knowledge,
+) -> tuple[Engine, ...] | Misfit:
+    """An engine for each group, decode first, as prefill follows its size; else the one that does not fit."""
+    found: dict[str, Engine] = {}
+    for group in reversed(arrangement.groups):
+        advice = Advice(knowledge, situation_of(subject, arrangement, overrides.wish, group.role))
+        advice.numbers |= common.numbers
+        task = Task(
+            wish=overrides.wish,
+            subject=subject,
+            knowledge=knowledge,
+            role=group.role,
+            num_instances=group.num_instances,
+            window=window,
+            speculation=speculation,
+            mode=overrides.mode,
+            max_num_seqs=overrides.max_num_seqs,
+            advice=advice,
+        )
+        divisor = found["decode"].shape.tp if "decode" in found else 1
+        engine = _best(task, group, arrangement, divisor)
+        if isinstance(engine, Misfit):
+            return engine
+        found[group.role] = engine
+    return tuple(found[group.role] for group in arrangement.groups)
+
+
+def _best(task: Task, group: Group, arrangement: Arrangement, divisor: int) -> Engine | Misfit:
+    """The first shape with room for all requests at full length, else the largest that fits."""
+    kept: Engine | None = None
+    misfit: Misfit | None = None
+    for same_size in shapes(task.wish, task.subject, group, arrangement.topology, task.advice):
+        for shape in same_size:
+            if shape.tp % divisor:
+                raise unequal(task, shape.tp, divisor)
+            engine = settle(task, shape)
+            if isinstance(engine, Misfit):
+                misfit = misfit if misfit and misfit.missing_bytes < engine.missing_bytes else engine
+                continue
+            kept = engine
+            if engine.is_comfortable:
+                break
+        if kept is not None:
+            note_shape(task, kept)
+            return kept
+    assert misfit is not None
+    return misfit
