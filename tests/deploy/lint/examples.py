@@ -786,4 +786,16 @@ MEMORY = [
     ),
 ]
 
-EXAMPLES = COMMAND_LINE + ENVIRONMENT + GRAPHS + MODELS + SERVICE + HOSTS + MEMORY
+NEEDS = "# Guide\n\nQwen3.5-397B-A17B-w4a8: needs {} nodes.\n"
+CLAIMS = [
+    Example("TXT008", NEEDS.format("2 Atlas 800 A2"), NEEDS.format("1 Atlas 800 A2")),
+    Example(
+        "TXT009",
+        "# Guide\n\n## 3.1 Start\n\nText.\n\n## 3.3 Tuning\n\nText.\n",
+        "# Guide\n\n## 3.1 Start\n\nText.\n\n## 3.2 Tuning\n\nText.\n",
+    ),
+]
+TOGETHER = ["TXT007"]
+"""Rules that take more than one file; they are tested by themselves."""
+
+EXAMPLES = COMMAND_LINE + ENVIRONMENT + GRAPHS + MODELS + SERVICE + HOSTS + MEMORY + CLAIMS

@@ -17,7 +17,8 @@ SEEDS = HERE.parents[3].parent / "shared" / "seeds"
 GOLDEN: dict[str, Any] = yaml.safe_load(
     (HERE.parents[1] / "golden" / "seeds.yaml").read_text(encoding="utf-8")
 )
-NUMBERS = [number for number in GOLDEN if number != "not_covered"]
+NUMBERS = [number for number in GOLDEN if " " not in number]
+PAIRS = [pair for pair in GOLDEN if " " in pair]
 NUM_KNOWN_MISTAKES = 37
 
 pytestmark = pytest.mark.skipif(not SEEDS.is_dir(), reason="the guides are not beside the checkout")
@@ -43,9 +44,21 @@ def test_a_guide_has_these_faults_and_no_others(number: str) -> None:
     assert expected(number, "info") <= info
 
 
-def test_every_known_mistake_is_found_or_excused() -> None:
-    named = {one["mistake"] for number in NUMBERS for one in GOLDEN[number] if "mistake" in one}
-    assert named | set(GOLDEN["not_covered"]) == set(range(1, NUM_KNOWN_MISTAKES + 1))
+@pytest.mark.parametrize("pair", PAIRS)
+def test_two_guides_together_show_more_than_each_alone(pair: str) -> None:
+    paths = [path for number in pair.split() for path in SEEDS.glob(f"{number}_*.txt")]
+    documents = [read_document(path.name, path.read_text(encoding="utf-8")) for path in paths]
+    together = {(one.place.path, one.place.line, one.rule_id) for one in lint(documents)}
+    alone = {
+        (one.place.path, one.place.line, one.rule_id) for document in documents for one in lint([document])
+    }
+    rules = {(line, one["rule"]) for one in GOLDEN[pair] for line in one["lines"]}
+    assert {(line, rule) for _, line, rule in together - alone} == rules
+
+
+def test_every_known_mistake_is_found() -> None:
+    named = {one["mistake"] for entries in GOLDEN.values() for one in entries if "mistake" in one}
+    assert named == set(range(1, NUM_KNOWN_MISTAKES + 1))
 
 
 def test_a_named_image_shows_what_a_guide_loses_on_it() -> None:

@@ -12,7 +12,7 @@ from qanat.deploy.knowledge.model import Chip
 from qanat.deploy.knowledge.versions import Version, parse_image, parse_version
 from qanat.deploy.lint.view import LaunchView
 from qanat.deploy.sources.launch import Document
-from qanat.deploy.sources.values import Place
+from qanat.deploy.sources.values import Place, Source
 
 _VERSION = re.compile(r"v?\d+\.\d+\.\d+(?:\.?rc\d+)?(?:\.post\d+)?", re.ASCII)
 _RUNS = re.compile(r"(?:镜像\w*\s*[:：]|(?<![\w/])vllm-ascend\s+|(?<!\w)[Ii]mage\s*:)\s*[`*(]*$")
@@ -138,6 +138,15 @@ class DocumentView:
     knowledge: Knowledge
     versions: Versions
     launches: list[LaunchView]
+
+    def place(self, start: int, end: int) -> Place:
+        """The place of a stretch of the file's text."""
+        return self.source.place(start, end)
+
+    @cached_property
+    def source(self) -> Source:
+        """The file's text with its lines."""
+        return Source(self.document.path, self.document.text)
 
     def prose(self) -> Iterator[tuple[Place, str]]:
         """The lines that are text."""

@@ -11,7 +11,7 @@ from qanat.deploy.lint.files import DocumentView
 from qanat.deploy.lint.registry import Hit, on_document
 from qanat.deploy.sizing.capture import hybrid_block_size
 from qanat.deploy.sources.launch import NoteKind
-from qanat.deploy.sources.values import Place, Source
+from qanat.deploy.sources.values import Place
 
 _CANN = re.compile(r"\bCANN[ :：]*(\d+\.\d+(?:\.\w+)?)(?![\w+]|\.\w)(?!\s*(?:\+|or|及|或))", re.ASCII)
 DRIVER = re.compile(r"\bHDK[ :：]*(\d+\.\d+(?:\.\d+)?)", re.ASCII)
@@ -22,7 +22,7 @@ _PUSHES = re.compile(r"p2p[^。.\n]{0,20}(?:推送|push)|(?:推送|push)[^。.\n
 _WRITABLE = re.compile(r"ascend_local_comm_res_path[^。.\n]{0,24}(?:可写|writable|writeable)")
 _CHECK = re.compile(r"检查|check|verify", re.IGNORECASE)
 _LONG_FLAG = re.compile(r"--[a-z][a-z0-9-]+", re.ASCII)
-_MISSPELT = re.compile(r"(?<![\w.])v?\d+\.\d+\.\d+\.rc\d+|Ascend ?95DT", re.ASCII)
+_MISSPELT = re.compile(r"(?<![\w.])v?\d+\.\d+\.\d+\.rc\d+|Ascend ?95DT|\bTOPT\b|\bPrefech\b", re.ASCII)
 MAX_HINT_DISTANCE = 3
 """Lines between a command and the hint about it."""
 _WORTH = re.compile(r"vllm|docker|export|npu", re.IGNORECASE)
@@ -64,17 +64,17 @@ def versions(view: DocumentView) -> Iterator[Hit]:
             cann = release.cann if release else None
             if cann is not None and not cann.lower().startswith(match.group(1).lower()):
                 message = f"the text says CANN {match.group(1)}, the image {version} has {cann}"
-                yield Hit("HOST007", _inside(view, place, match), message)
+                yield Hit("HOST007", place_inside(view, place, match), message)
         for match in DRIVER.finditer(text):
             driver = tuple(int(part) for part in match.group(1).split("."))
             if driver < MIN_DRIVER and is_in_range(version, STREAMS_SINCE, None):
                 message = f"driver {match.group(1)} limits graph streams; {version} wants 25.5.1"
-                yield Hit("HOST007", _inside(view, place, match), message)
+                yield Hit("HOST007", place_inside(view, place, match), message)
 
 
-def _inside(view: DocumentView, place: Place, match: re.Match[str]) -> Place:
-    source = Source(view.document.path, view.document.text)
-    return source.place(place.start + match.start(), place.start + match.end())
+def place_inside(view: DocumentView, place: Place, match: re.Match[str]) -> Place:
+    """Where a match in a line of text stands."""
+    return view.place(place.start + match.start(), place.start + match.end())
 
 
 @on_document("TXT002", "TXT003", "TXT004")
@@ -85,18 +85,18 @@ def advice(view: DocumentView) -> Iterator[Hit]:
         before = text[max(0, place.start - 500) : place.start]
         match = _LEVEL_2.search(line)
         if match is not None and "task_queue" in (before + line).lower():
-            yield Hit("TXT002", _inside(view, place, match), "TASK_QUEUE_ENABLE=2 is recommended")
+            yield Hit("TXT002", place_inside(view, place, match), "TASK_QUEUE_ENABLE=2 is recommended")
         match = _LOWER_SHARE.search(line)
         if match is not None and _AT_START.search(before) and "OOM" in before:
             message = "a lower share makes a start without room for the cache worse"
-            yield Hit("TXT003", _inside(view, place, match), message)
+            yield Hit("TXT003", place_inside(view, place, match), message)
         for pattern, message in (
             (_PUSHES, "the point-to-point connector pulls the cache"),
             (_WRITABLE, "the folder is only read"),
         ):
             match = pattern.search(line)
             if match is not None:
-                yield Hit("TXT004", _inside(view, place, match), message)
+                yield Hit("TXT004", place_inside(view, place, match), message)
 
 
 @on_document("TXT005")
@@ -113,7 +113,7 @@ def hints(view: DocumentView) -> Iterator[Hit]:
         for match in _LONG_FLAG.finditer(line):
             if match.group() in view.knowledge.serve_flags.entries and server.get(match.group()) is None:
                 message = f"the hint speaks of {match.group()}, which the command before it is not given"
-                yield Hit("TXT005", _inside(view, behind, match), message)
+                yield Hit("TXT005", place_inside(view, behind, match), message)
 
 
 @on_document("TXT006")
@@ -122,7 +122,10 @@ def spelling(view: DocumentView) -> Iterator[Hit]:
     for place, line in view.prose():
         for match in _MISSPELT.finditer(line):
             right = match.group().replace(".rc", "rc").replace("95DT", "950DT")
-            yield Hit("TXT006", _inside(view, place, match), f"{match.group()} is written {right}", right)
+            right = right.replace("TOPT", "TPOT").replace("Prefech", "Prefetch")
+            yield Hit(
+                "TXT006", place_inside(view, place, match), f"{match.group()} is written {right}", right
+            )
 
 
 @on_document("TXT001")
