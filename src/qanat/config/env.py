@@ -113,6 +113,11 @@ def read_environment(
     return Environment(flags, honoured, tuple(decisions))
 
 
+def secret_of(name: str) -> str | None:
+    """The text of a variable that the user named as the holder of a secret; None if it is not set."""
+    return os.environ.get(name)
+
+
 @functools.cache
 def flag_variables() -> frozenset[str]:
     """`QANAT_<FLAG>` for every flag, --config and those that only vLLM knows included."""
