@@ -29,8 +29,8 @@ CANN_FILES = (
 
 
 def driver_version(host: Host) -> str:
-    """Version of the driver by its file, else by npu-smi; empty if neither says."""
-    return read_version_info(host.read(DRIVER_FILE) or "") or npu_table(host).driver
+    """Version of the driver by npu-smi, which asks the loaded one, else by its file; empty if neither says."""
+    return npu_table(host).driver or read_version_info(host.read(DRIVER_FILE) or "")
 
 
 def cann_of(host: Host) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import shutil
 import socket
@@ -104,8 +105,8 @@ class ThisHost:
     def read(self, path: str) -> str | None:
         """Text of a file; None if there is none or it may not be read."""
         try:
-            with open(path, "rb") as file:
-                return _decode(file.read(MAX_TEXT_BYTES))
+            with open(path, "rb", buffering=0) as file:
+                return _decode(_read_pieces(file))
         except OSError:
             return None
 
@@ -166,6 +167,17 @@ class ThisHost:
     def now_s(self) -> float:
         """Seconds since 1970 by the clock of the machine."""
         return time.time()
+
+
+def _read_pieces(file: io.FileIO) -> bytes:
+    """All of a file up to the bound. Files of /proc/sys refuse to be read into a buffer of megabytes."""
+    content = bytearray()
+    while len(content) < MAX_TEXT_BYTES:
+        piece = file.read(2**16)
+        if not piece:
+            break
+        content += piece
+    return bytes(content)
 
 
 def _in_usual_folders(program: str) -> str | None:

@@ -1,28 +1,69 @@
-"""The plan that a host is checked for: a file, or a rendered folder."""
+"""The plan that a host is checked for: a file, or a rendered folder with what was edited in it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from qanat.core.errors import ConfigError
 from qanat.deploy.plan.files import decode_plan
-from qanat.deploy.plan.model import Plan
+from qanat.deploy.plan.model import Node, Plan
+from qanat.deploy.preflight.target import ADDRESS_VARIABLES, INTERFACE_VARIABLES
+from qanat.deploy.render.env_file import ENV_FILE, MODEL_PATH, read_values
+from qanat.deploy.render.names import address_variable, first_node, interface_variable
 
 PLAN_NAME = "plan.yaml"
+ADDRESS_OF_FIRST = ("data-parallel-address", "master-addr")
+"""Flags that hold the address of the first node of a group."""
 
 
 def read_plan(word: str) -> Plan:
-    """The plan in a file, or in the plan.yaml of a folder.
+    """The plan in a file, or in a rendered folder; what its env.sh says of addresses, interfaces and paths wins.
 
     Raises:
         ConfigError: there is none, or it is none.
     """
     path = Path(word)
-    if path.is_dir():
-        path = path / PLAN_NAME
+    if not path.is_dir():
+        return decode_plan(_read(path), str(path))
+    plan = decode_plan(_read(path / PLAN_NAME), str(path / PLAN_NAME))
+    edited = path / ENV_FILE
+    return with_edits(plan, read_values(_read(edited))) if edited.exists() else plan
+
+
+def with_edits(plan: Plan, values: Mapping[str, str]) -> Plan:
+    """A plan with the addresses, interfaces and paths that a person wrote into env.sh."""
+    placed = [
+        msgspec.structs.replace(
+            node,
+            address=values.get(address_variable(node)) or node.address,
+            interface=values.get(interface_variable(node)) or node.interface,
+        )
+        for node in plan.nodes
+    ]
+    plan = msgspec.structs.replace(
+        plan, nodes=tuple(placed), model_source=values.get(MODEL_PATH) or plan.model_source
+    )
+    return msgspec.structs.replace(plan, nodes=tuple(_settings(plan, node) for node in plan.nodes))
+
+
+def _settings(plan: Plan, node: Node) -> Node:
+    """A node whose variables and flags name its address and interface."""
+    env = dict(node.env)
+    for names, text in ((INTERFACE_VARIABLES, node.interface), (ADDRESS_VARIABLES, node.address)):
+        env.update({name: text for name in names if name in env and text})
+    flags: dict[str, Any] = dict(node.flags)
+    first = first_node(plan, node).address
+    flags.update({name: first for name in ADDRESS_OF_FIRST if name in flags and first})
+    return msgspec.structs.replace(node, env=env, flags=flags)
+
+
+def _read(path: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
         raise ConfigError(f"{path} cannot be read: {reason}") from None
-    return decode_plan(text, str(path))

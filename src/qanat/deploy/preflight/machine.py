@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.knowledge.model import HostSetting
 from qanat.deploy.preflight.cards import npu_table, used_chips
 from qanat.deploy.preflight.host import Host
 from qanat.deploy.preflight.known import failure, good, settings, threshold, unknown, warning
 from qanat.deploy.preflight.result import Result
 from qanat.deploy.preflight.target import Target
+from qanat.deploy.sizing.weights import total_weight_bytes
 
 GIB = 2**30
 GOVERNOR_FILE = "/sys/devices/system/cpu/cpu{}/cpufreq/scaling_governor"
@@ -190,6 +192,27 @@ def check_disks(host: Host, target: Target) -> Iterator[Result]:
         )
     else:
         yield good("disk-space", f"{logs / GIB:.0f} GiB are free for logs")
+    yield from _download(host, target)
+
+
+def _download(host: Host, target: Target) -> Iterator[Result]:
+    """Room for the weights where the engine downloads them."""
+    plan = target.plan
+    if plan is None or target.model_path or target.is_in_container:
+        return
+    model = next((each for each in load_knowledge().models if each.name == plan.model), None)
+    place = f"{host.variables().get('HOME', '/root')}/.cache"
+    free = host.free_bytes(place)
+    if model is None or free is None:
+        return
+    size_bytes = total_weight_bytes(model, plan.weights.removesuffix("-mtp"), with_vision=model.has_vision)
+    seen = (
+        f"{plan.model_source} has about {size_bytes / GIB:.0f} GiB, {free / GIB:.0f} GiB are free at {place}"
+    )
+    if free < size_bytes:
+        yield warning("disk-space", f"{seen}; enough only if it was downloaded before")
+    else:
+        yield good("disk-space", seen)
 
 
 def _is_right(setting: HostSetting, value: int) -> bool:

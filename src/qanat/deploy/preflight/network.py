@@ -79,9 +79,9 @@ def check_interfaces(host: Host, target: Target) -> Iterator[Result]:
     if there is None:
         yield unknown("interface", "`ip -j addr` cannot be run here")
         return
-    for what, text in named.items():
+    for text, names in _by_value(named).items():
         for name in text.split(","):
-            yield from _interface_results(what, name.strip(), there)
+            yield from _interface_results(names, name.strip(), there)
 
 
 def check_addresses(host: Host, target: Target) -> Iterator[Result]:
@@ -91,18 +91,19 @@ def check_addresses(host: Host, target: Target) -> Iterator[Result]:
     if there is None or not named:
         return
     wanted = [each for text in named_interfaces(host, target).values() for each in _matching(text, there)]
-    for what, text in named.items():
+    for text, names in _by_value(named).items():
+        what = ", ".join(names)
         addresses = (text,) if _is_address(text) else host.resolve(text)
         holders = [each for each in there if set(addresses) & set(each.addresses)]
         if not addresses:
-            yield failure("node-address", f"{what} is {text}, which does not resolve")
+            yield failure("node-address", f"{what} {_is(names)} {text}, which does not resolve")
         elif not holders:
             own = ", ".join(
                 address for each in there for address in each.addresses if not is_loopback(address)
             )
-            yield failure("node-address", f"{what} is {text}; this host has {own or 'no address'}")
+            yield failure("node-address", f"{what} {_is(names)} {text}; this host has {own or 'no address'}")
         elif wanted and holders[0] not in wanted:
-            seen = f"{what} is {text} on {holders[0].name}, the interface named beside it is {wanted[0].name}"
+            seen = f"{what} {_is(names)} {text} on {holders[0].name}, the interface named beside it is {wanted[0].name}"
             yield failure("node-address", seen)
         else:
             yield good("node-address", f"{what} {text} is on {holders[0].name}")
@@ -186,14 +187,23 @@ def _matching(text: str, there: Sequence[Interface]) -> list[Interface]:
     return found
 
 
-def _interface_results(what: str, name: str, there: Sequence[Interface]) -> Iterator[Result]:
+def _by_value(named: dict[str, str]) -> dict[str, list[str]]:
+    """What is named -> all that name it."""
+    found: dict[str, list[str]] = {}
+    for what, text in named.items():
+        found.setdefault(text, []).append(what)
+    return found
+
+
+def _interface_results(names: list[str], name: str, there: Sequence[Interface]) -> Iterator[Result]:
+    what = ", ".join(names)
     matching = _matching(name, there)
-    is_exact = what != "HCCL_SOCKET_IFNAME"
-    if is_exact:
+    if names != ["HCCL_SOCKET_IFNAME"]:
+        # Only HCCL takes prefixes.
         matching = [each for each in matching if each.name == name]
     if not matching:
         known = ", ".join(each.name for each in there if not each.is_loopback)
-        yield failure("interface", f"{what} is {name}; this host has {known or 'no interface'}")
+        yield failure("interface", f"{what} {_is(names)} {name}; this host has {known or 'no interface'}")
         return
     for each in matching[:1]:
         if not each.is_up:
@@ -214,3 +224,7 @@ def _is_address(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _is(names: list[str]) -> str:
+    return "is" if len(names) == 1 else "are"

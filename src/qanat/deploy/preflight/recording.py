@@ -14,7 +14,7 @@ from qanat.deploy.preflight.host import NOT_RUNNABLE, TIMEOUT_S, Host, Output
 FILE_NAME = "host.yaml"
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH", re.IGNORECASE)
 _OF_USE = re.compile(
-    r"VLLM|HCCL|ASCEND|GLOO|^TP_|^OMP_|NPU|LD_PRELOAD|PROXY$|_PORT|SERVICE_HOST|^CUDA", re.IGNORECASE
+    r"VLLM|HCCL|ASCEND|GLOO|^TP_|^OMP_|NPU|LD_PRELOAD|PROXY$|_PORT|SERVICE_HOST|^HOME$", re.IGNORECASE
 )
 """Names of variables that checks may look at; no other is kept."""
 
@@ -174,9 +174,21 @@ class RecordingHost:
         return self.host.now_s()
 
 
+class _Dumper(yaml.SafeDumper):
+    """Writes texts of several lines as they are, so that a recording can be read and edited."""
+
+
+def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
 def encode_recording(recording: Recording) -> str:
     """A recording as YAML."""
-    return yaml.safe_dump(msgspec.to_builtins(recording), sort_keys=False, allow_unicode=True, width=110)
+    raw = msgspec.to_builtins(recording)
+    return yaml.dump(raw, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
 
 
 def decode_recording(text: str, where: str) -> Recording:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -23,8 +24,8 @@ def text_report(results: Sequence[Result], what: str) -> str:
         what: the host and what it was checked for, as a heading.
     """
     lines = [what, ""]
-    for result in results:
-        lines += _lines(result)
+    for result, following in itertools.zip_longest(results, results[1:]):
+        lines += _lines(result, following)
     lines += ["", *summary(results)]
     return "\n".join(lines)
 
@@ -66,8 +67,15 @@ def json_report(results: Sequence[Result], node: str, host: str) -> dict[str, An
     }
 
 
-def _lines(result: Result) -> Iterator[str]:
+def _lines(result: Result, following: Result | None) -> Iterator[str]:
+    """Lines of a result; reason and remedy that the next one has too are left to it."""
     yield f"{MARKS[result.status]}  {checks()[result.check].title}: {result.seen}  [{result.check}]"
+    if following is not None and (result.check, result.why, result.fix) == (
+        following.check,
+        following.why,
+        following.fix,
+    ):
+        return
     if result.why:
         yield f"         why: {result.why}"
     if result.fix:
