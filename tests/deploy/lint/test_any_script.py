@@ -12,7 +12,7 @@ from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.lint.engine import lint
 from qanat.deploy.lint.fixes import apply_edits, chosen_fixes
 from qanat.deploy.lint.report import json_report, sarif_report, text_report
-from qanat.deploy.sources.documents import read_document
+from qanat.deploy.sources.documents import read_document, read_documents
 
 RIGHT = Path(__file__).parents[1] / "scripts" / "right"
 SCRIPTS = [file.read_text(encoding="utf-8") for file in sorted(RIGHT.rglob("*")) if file.is_file()]
@@ -21,7 +21,8 @@ IMAGES = (None, "v0.11.0", "v0.18.0rc1-a3", "0.23.0", "v0.30.0rc1", "v0.99.0")
 PIECES = (
     "'", '"', "\\", "$X", "${", "{", "}", "[", "]", ",", ":", "-", "–", " ", "\n", "0", "-1", "99999999999999999999",
     "1e999", "true", "null", "\x00", "\ud800", "正文", "--headless ", "--no-", "-tp 0 ", "=", "vllm serve m ",
-    "export VLLM_USE_V1=1\n", "docker run ", "# qanat: ignore[CLI001]\n", "--data-parallel-size 0 ", "kv_producer",
+    "export VLLM_USE_V1=1\n", "source a.sh\n", ". ./c.env\n", "docker run --env-file c.env ", "set -a\n", " &\n",
+    "env_file: c.env\n", "kind: ConfigMap\n", "docker run ", "# Atlas 800 A2, HDK 25.2.1\n", "Qwen/Qwen3.5-35B-A3B ", "# qanat: ignore[CLI001]\n", "--data-parallel-size 0 ", "kv_producer",
 )  # fmt: skip
 
 
@@ -36,14 +37,16 @@ def damaged(draw: st.DrawFn) -> str:
 
 
 MIXED = st.lists(st.sampled_from(LINES), max_size=40).map("\n".join)
-FILES = st.lists(st.tuples(st.sampled_from(("a.sh", "b.md", "c.yaml", "d")), damaged() | MIXED), max_size=3)
+FILES = st.lists(
+    st.tuples(st.sampled_from(("a.sh", "b.md", "c.yaml", "c.env", "d")), damaged() | MIXED), max_size=3
+)
 
 
 @settings(max_examples=150, deadline=None)
 @given(FILES, st.sampled_from(IMAGES))
 def test_checking_ends_and_can_be_reported(files: list[tuple[str, str]], image: str | None) -> None:
     texts = dict(files)
-    findings = lint([read_document(path, text) for path, text in texts.items()], image)
+    findings = lint(read_documents(texts), image)
     for finding in findings:
         place = finding.place
         assert 0 <= place.start <= place.end <= len(texts[place.path])

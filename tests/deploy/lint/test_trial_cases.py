@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import pytest
 
@@ -41,6 +42,53 @@ def test_ops_002_sizes_that_are_no_rows_times_one_plus_k_are_named(num_drafts: i
         f"the sizes end at {largest}, enough for {largest // (1 + num_drafts)} sequences"
         in found["GRA005"].message
     )
+
+
+SLOTS = (
+    "# Atlas 800 A2, 64 GB\nvllm serve Qwen/Qwen3.5-35B-A3B -tp 2 --max-model-len 8192 --no-enable-prefix-caching "
+    f"--gpu-memory-utilization {{share}} --compilation-config '{{{{{FULL}}}}}' {{more}}"
+)
+HBM = 65452113920
+"""Bytes that an engine sees of a 64 GB NPU."""
+BLOCK_BYTES = 10 * (2 * 2048 * 256 * 2 + 3 * (2 * 8 * 128 + 16 * 128) * 2)
+"""A pool block of the 35B model at TP2: ten layers, each with 2048 keys and values of one head, and the convolution."""
+
+
+def blocks_told(text: str, image: str = "v0.23.0") -> dict[str, int]:
+    """The number of cache blocks that a finding names, by rule."""
+    found = {one.rule_id: one.message for one in check(text, image)}
+    return {
+        rule: int(match.group(1))
+        for rule in ("HYB011", "HYB012")
+        if rule in found and (match := re.search(r"the cache has about (\d+) blocks", found[rule]))
+    }
+
+
+@pytest.mark.parametrize("more", ["--max-num-seqs 256", ""])
+def test_ops_001_more_sequences_than_state_slots_are_named_with_both_numbers(more: str) -> None:
+    text = SLOTS.format(share=0.592, more=more)
+    (finding,) = [one for one in check(text) if one.rule_id == "HYB011"]
+    slots = blocks_told(text)["HYB011"]
+    assert 20 <= slots <= 40
+    assert f"is 256, the cache has about {slots} blocks: {slots} is the largest value" in finding.message
+    assert ("by default" in finding.message) is (not more)
+    assert "HYB011" not in grave(SLOTS.format(share=0.592, more="--enforce-eager"))
+    assert "HYB011" not in grave(text.replace("# Atlas 800 A2, 64 GB", "# somewhere"))
+
+
+def test_ops_001_each_share_of_memory_adds_the_blocks_that_fit_into_it() -> None:
+    shares = (0.60, 0.62, 0.64)
+    told = [blocks_told(SLOTS.format(share=share, more="--max-num-seqs 1024"))["HYB011"] for share in shares]
+    expected = HBM * 0.02 / BLOCK_BYTES
+    for fewer, more in itertools.pairwise(told):
+        assert more - fewer == pytest.approx(expected, rel=0.05)
+
+
+def test_ops_001_before_the_check_graphs_were_cut_without_a_word() -> None:
+    text = SLOTS.format(share=0.592, more="--max-num-seqs 256")
+    assert set(blocks_told(text, "v0.18.0")) == {"HYB012"}
+    assert set(blocks_told(text, "v0.20.2rc1")) == {"HYB011"}
+    assert not blocks_told(SLOTS.format(share=0.9, more="--max-num-seqs 64"), "v0.18.0")
 
 
 PORTS = {
@@ -83,6 +131,71 @@ def test_ops_012_the_proposed_list_fits_and_keeps_both_ends(
     sizes = thin_out((1, 2, 4, *range(8, 513, 8)), num)
     assert len(sizes) <= num
     assert (sizes[0], sizes[-1]) == (1, 512)
+
+
+EAGLE = '--speculative-config \'{"method": "eagle3", "model": "a", "num_speculative_tokens": 2}\''
+MTP_2 = '--speculative-config \'{"method": "qwen3_5_mtp", "num_speculative_tokens": 2}\''
+PIECEWISE = '--compilation-config \'{"cudagraph_mode": "PIECEWISE"}\''
+REPORTED = {
+    "235B TP16 with experts and a drafter": (f"{MOE} {EAGLE} {PIECEWISE}", 94, 1, 2, 512),
+    "4B TP8": ("vllm serve Qwen/Qwen3-4B -tp 8", 36, 0, 1, 256),
+    "9B TP4 with MTP": (f"vllm serve Qwen/Qwen3.5-9B -tp 4 {MTP_2}", 32, 1, 1, 512),
+    "235B DP2 TP8 with experts": (
+        "vllm serve Qwen/Qwen3-235B-A22B -tp 8 -dp 2 --enable-expert-parallel --max-num-seqs 100",
+        94,
+        0,
+        3,
+        100,
+    ),
+    "32B TP8": (DENSE, 64, 0, 1, 256),
+    "397B TP16 with experts and MTP": (
+        f"vllm serve Qwen/Qwen3.5-397B-A17B -tp 16 --enable-expert-parallel --max-num-seqs 30 {MTP_2}",
+        60,
+        1,
+        2,
+        90,
+    ),
+}
+"""Each with its layers, those of the drafter, groups of communication, and the largest decode batch."""
+SIMULATED_STREAMS = 1900
+
+
+def is_captured(num_sizes: int, layers: int, drafts: int, groups: int) -> bool:
+    """An allocator that hands out a stream for each piece of each graph, and more for every group."""
+    free = SIMULATED_STREAMS - 40 * groups
+    for _ in range(num_sizes):
+        for _ in range(layers + 1 + (drafts + 1 if drafts else 0)):
+            free -= 1 + 2 * groups
+    return free >= 0
+
+
+@pytest.mark.parametrize("name", REPORTED)
+@pytest.mark.parametrize(("image", "driver"), [("v0.18.0", ""), ("v0.23.0", "# HDK 25.2.1\n")])
+def test_ops_012_reported_layouts_are_found_with_a_list_that_fits(name: str, image: str, driver: str) -> None:
+    command, layers, drafts, groups, largest = REPORTED[name]
+    if driver and "cudagraph_mode" not in command:
+        command += f" {PIECEWISE}"
+    found = [one for one in check(driver + command, image) if one.rule_id in ("GRA011", "GRA018")]
+    assert found
+    for one in found:
+        sizes = [int(size) for size in re.findall(r"\d+(?=,|;| or)", one.fix.text.split("such as ")[1])]
+        assert is_captured(len(sizes), layers, drafts, groups)
+        assert min(sizes) == 1 and max(sizes) == largest
+        assert len(sizes) < 35
+
+
+@pytest.mark.parametrize("mode", ["FULL_DECODE_ONLY", "FULL"])
+def test_ops_012_whole_graphs_take_few_streams(mode: str) -> None:
+    text = f'# HDK 25.2.1\n{MOE} --compilation-config \'{{"cudagraph_mode": "{mode}"}}\''
+    for image in ("v0.18.0", "v0.23.0"):
+        assert not {one.rule_id for one in check(text, image)} & {"GRA008", "GRA011", "GRA018", "GRA019"}
+
+
+def test_ops_012_a_drafter_that_runs_eagerly_captures_nothing() -> None:
+    eager = MTP_2.replace("}", ', "enforce_eager": true}')
+    command = "# HDK 25.2.1\nvllm serve Qwen/Qwen3.5-9B -tp 4 "
+    assert "GRA011" in grave(command + MTP_2, "v0.18.0")
+    assert "GRA011" not in grave(command + eager, "v0.18.0")
 
 
 def test_ops_012_the_known_list_of_nine() -> None:

@@ -12,7 +12,13 @@ from qanat.deploy.lint.registry import Hit, on_document, on_server
 from qanat.deploy.lint.rules.graphs import listed, sizes_place
 from qanat.deploy.lint.rules.text import DRIVER, MIN_DRIVER
 from qanat.deploy.lint.view import SPECULATIVE, LaunchView
-from qanat.deploy.sizing.capture import max_num_graphs, thin_out
+from qanat.deploy.sizing.capture import (
+    DEFAULT_MAX_CAPTURE,
+    DEFAULT_MAX_NUM_SEQS,
+    MAX_STREAMS,
+    max_num_graphs,
+    thin_out,
+)
 from qanat.deploy.sizing.streams import DEVICE_STREAMS, Capture
 
 PRUNED_UNTIL = must_parse("0.20.2rc1")
@@ -77,7 +83,7 @@ def streams(view: LaunchView) -> Iterator[Hit]:
             "GRA008" if view.capture_sizes else "GRA018",
             sizes_place(view),
             message,
-            f"such as {listed(thin_out(captured(view), max(1, num)))}; or FULL_DECODE_ONLY",
+            f"such as {listed(_proposal(view, num))}; or FULL_DECODE_ONLY",
         )
 
 
@@ -92,12 +98,19 @@ def _advice(view: LaunchView, capture: Capture) -> str:
     """Sizes that fit: the smallest and the largest stay, so every decode batch is captured."""
     is_both = _num_graphs(view)[1] > 0
     num = next((n for n in range(len(captured(view)), 2, -1) if _fits(capture, n, is_both)), 2)
-    fitting = thin_out(captured(view), num)
-    return f"driver 25.5.1 or newer; else sizes such as {listed(fitting)}, or FULL_DECODE_ONLY"
+    return f"driver 25.5.1 or newer; else sizes such as {listed(_proposal(view, num))}, or FULL_DECODE_ONLY"
 
 
 def _fits(capture: Capture, num: int, is_both: bool) -> bool:
-    return capture.num_streams(num, num if is_both else 0) <= DEVICE_STREAMS
+    return capture.num_streams(num, num if is_both else 0) <= MAX_STREAMS
+
+
+def _proposal(view: LaunchView, num: int) -> tuple[int, ...]:
+    """So many of the sizes, the smallest and the largest decode batch among them."""
+    rows = (view.integer("--max-num-seqs") or DEFAULT_MAX_NUM_SEQS) * (1 + view.num_draft_tokens)
+    largest = min(rows, view.max_num_batched_tokens or rows, DEFAULT_MAX_CAPTURE)
+    sizes = sorted({size for size in captured(view) if size < largest} | {largest})
+    return thin_out(tuple(sizes), max(2, num))
 
 
 @on_document("GRA011")
