@@ -13,14 +13,17 @@ from qanat.cli.terminal import echo
 from qanat.core.errors import ConfigError
 
 ACTIONS = {
+    "plan": "plan a service for the machines there are, with a reason for every setting",
     "render": "write scripts, manifests and a README that run a plan",
     "lint": "check scripts, manifests and guides before they run",
     "preflight": "check a host before a deployment is started on it",
+    "diagnose": "say from logs and metrics why a service fails or is slow",
     "verify": "ask a running service until it is known to work",
 }
 """Each is a module of `deploy_actions` with its `COMMAND` and a function `main(arguments) -> exit code`."""
 
 EXAMPLES = (
+    "qanat deploy plan --model Qwen3.5-35B-A3B --hardware atlas-800-a3 --concurrency 64 --output plan.yaml",
     "qanat deploy render plan.yaml deployment/",
     "qanat deploy lint run_p.sh run_d.sh proxy.sh --image v0.18.0rc1-a3",
 )

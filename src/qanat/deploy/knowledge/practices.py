@@ -19,7 +19,7 @@ class DraftModel(Entry, frozen=True, kw_only=True):
 class Circumstances(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """When a practice holds; empty and None hold always.
 
-    `attention` is hybrid for models with recurrent states; `least_nodes` counts the nodes of the deployment;
+    `chips` are names or families; `attention` is hybrid for models with recurrent states; `least_nodes` counts the nodes of the deployment;
     `is_data_parallel` and `is_tensor_parallel` ask for a size above 1 (or for exactly 1, where false).
     """
 

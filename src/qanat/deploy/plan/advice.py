@@ -26,6 +26,7 @@ class Situation:
         model: its sizes.
         variant: of its weights.
         chip: name of the accelerator.
+        family: of the accelerator.
         scenario: what the service is for.
         topology: how engines lie over nodes.
         num_nodes: of the whole deployment.
@@ -38,6 +39,7 @@ class Situation:
     model: ModelFacts
     variant: str
     chip: str
+    family: str
     scenario: str
     topology: str
     num_nodes: int
@@ -53,11 +55,12 @@ def holds(when: Circumstances, situation: Situation) -> bool:
         (when.scenarios, situation.scenario),
         (when.models, situation.model.name),
         (when.variants, situation.variant),
-        (when.chips, situation.chip),
         (when.roles, situation.role),
         (when.topologies, situation.topology),
     )
     if any(allowed and one not in allowed for allowed, one in listed):
+        return False
+    if when.chips and not {situation.chip, situation.family} & set(when.chips):
         return False
     if when.attention is not None and (when.attention == "hybrid") is not situation.model.is_hybrid:
         return False

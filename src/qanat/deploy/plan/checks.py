@@ -156,6 +156,7 @@ def situation_of(subject: Subject, arrangement: Arrangement, wish: Wish, role: s
         model=subject.model,
         variant=subject.weights.variant,
         chip=subject.chip.name,
+        family=subject.chip.family,
         scenario=wish.scenario.value,
         topology=arrangement.topology.value,
         num_nodes=arrangement.num_nodes,

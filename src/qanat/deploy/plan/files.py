@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import yaml
@@ -41,16 +41,37 @@ def decode_wish(text: str, where: str) -> Wish:
     return _decode(text, where, Wish, "a wish: fields such as model, hardware, scenario")
 
 
-def _decode(text: str, where: str, kind: type[DecodedT], what: str) -> DecodedT:
+def decode_partial_wish(text: str, where: str) -> dict[str, Any]:
+    """The fields that a wish file states, checked one by one; the rest may come from flags.
+
+    Raises:
+        ConfigError: as `decode_wish`, but model and hardware may be missing.
+    """
+    raw = _read(text, where, "a wish: fields such as model, hardware, scenario")
+    known = {str(name).replace("-", "_"): value for name, value in raw.items()}
+    filled = {"model": "", "hardware": "", **known}
     try:
-        raw = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{where}: no valid YAML: {error}") from None
-    if not isinstance(raw, dict):
-        raise ConfigError(f"{where}: must hold {what}.")
+        wish = msgspec.convert(filled, Wish)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{where}: not a wish: {error}") from None
+    return {name: getattr(wish, name) for name in known}
+
+
+def _decode(text: str, where: str, kind: type[DecodedT], what: str) -> DecodedT:
+    raw = _read(text, where, what)
     if kind is Wish:
         raw = {str(name).replace("-", "_"): value for name, value in raw.items()}
     try:
         return msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{where}: not {what}: {error}") from None
+
+
+def _read(text: str, where: str, what: str) -> dict[Any, Any]:
+    try:
+        raw = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{where}: no valid YAML: {error}") from None
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{where}: must hold {what}.")
+    return raw

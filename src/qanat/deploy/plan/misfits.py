@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from qanat.deploy.plan.arrangement import Group
 from qanat.deploy.plan.engines import Misfit, Task
 from qanat.deploy.plan.errors import ImpossibleWish
+from qanat.deploy.plan.shape import Shape
 from qanat.deploy.plan.subject import Subject
 from qanat.deploy.plan.wish import Wish
 
@@ -39,6 +42,12 @@ def _smaller(wish: Wish, misfit: Misfit) -> Iterator[Wish]:
         yield replace(wish, gpu_memory_utilization=None)
     if wish.max_num_batched_tokens is not None:
         yield replace(wish, max_num_batched_tokens=None)
+
+
+def uneven(subject: Subject, group: Group) -> Misfit:
+    """What is wrong with nodes over which no sizes spread the experts evenly."""
+    why = f"{subject.model.num_experts} experts cannot be spread evenly over {group.num_nodes} nodes"
+    return Misfit(Shape(1, group.num_nodes, group.num_nodes), why, 0, 0, sys.maxsize)
 
 
 def unequal(task: Task, prefill: int, decode: int) -> ImpossibleWish:

@@ -22,7 +22,7 @@ from qanat.deploy.plan.commands import command_line
 from qanat.deploy.plan.engines import Engine, Misfit, Task
 from qanat.deploy.plan.errors import ImpossibleWish
 from qanat.deploy.plan.fitting import settle
-from qanat.deploy.plan.misfits import does_not_fit, unequal
+from qanat.deploy.plan.misfits import does_not_fit, unequal, uneven
 from qanat.deploy.plan.model import Plan
 from qanat.deploy.plan.nearby import nearby
 from qanat.deploy.plan.overrides import Overrides, read_overrides
@@ -110,7 +110,7 @@ def _variants(wish: Wish, knowledge: Knowledge) -> list[str]:
         why = f"{chip.name} does not compute in {stated}; it does in {', '.join(others)}."
         raise ImpossibleWish(why, param="--weights", candidates=candidates)
     newest = must_parse(knowledge.newest_stable.name)
-    situation = Situation(model, "", chip.name, wish.scenario.value, "", 1, newest, "server")
+    situation = Situation(model, "", chip.name, chip.family, wish.scenario.value, "", 1, newest, "server")
     practice = Advice(knowledge, situation).find("weights")
     preferred = str(practice.value).split() if practice is not None else list(formats)
     usable = [one for one in preferred if runs_on(one, chip, knowledge)]
@@ -198,5 +198,4 @@ def _best(task: Task, group: Group, arrangement: Arrangement, divisor: int) -> E
         if kept is not None:
             note_shape(task, kept)
             return kept
-    assert misfit is not None
-    return misfit
+    return misfit or uneven(task.subject, group)
