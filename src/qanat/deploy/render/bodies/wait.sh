@@ -5,7 +5,7 @@ request.build_opener(request.ProxyHandler({})).open(sys.argv[1], timeout=5)'
 # tell_progress SECONDS: one line that is written over on a terminal, one line a minute elsewhere.
 tell_progress() {
   local last
-  last="$(tail -n 1 -- "$log" 2>/dev/null | cut -c 1-120)"
+  last="$(tail -n 1 -- "$log" 2>/dev/null | cut -c 1-120)" || true
   if [[ -t 1 ]]; then
     printf '\r\033[K%s: %s s: %s' "$node" "$1" "$last"
   elif (($1 >= next_line_at)); then
