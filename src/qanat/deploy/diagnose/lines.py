@@ -54,7 +54,8 @@ class Line:
         rank: where the prefix names one.
         level: ERROR, WARNING, ...; empty without.
         place: of the logging statement ("core.py:93").
-        month, day, second: local time; month 0 where the line has none. `second` counts from midnight.
+        month, day, second: when it was written; month 0 where the line does not say. `second` counts from midnight.
+        is_outer_time: the time is that of a container's log, perhaps in another time zone than the server's own.
         whole: the line with its prefix.
     """
 
@@ -68,6 +69,7 @@ class Line:
     month: int
     day: int
     second: int
+    is_outer_time: bool
     whole: str
 
     @property
@@ -89,6 +91,7 @@ def read_line(raw: str, number: int) -> Line:
     whole = clean(raw)
     text = whole
     found: dict[str, str] = {}
+    is_outer_time = False
     for _ in range(8):
         match = _next_part(text)
         if match is None:
@@ -96,8 +99,12 @@ def read_line(raw: str, number: int) -> Line:
         groups = {name: value for name, value in match.groupdict().items() if value is not None}
         if "level" in groups and "level" in found:
             break
-        is_outer = match.re is _OUTER
-        found = groups | found if is_outer else found | groups
+        if match.re is _OUTER:
+            is_outer_time = is_outer_time or "clock" in groups
+            found = groups | found
+        else:
+            is_outer_time = is_outer_time and "clock" not in groups
+            found = found | groups
         text = text[match.end() :]
     month, day, second = _time(found)
     process = found.get("name", "") or found.get("module", "")
@@ -113,6 +120,7 @@ def read_line(raw: str, number: int) -> Line:
         month=month,
         day=day,
         second=second,
+        is_outer_time=is_outer_time,
         whole=whole,
     )
 

@@ -1,0 +1,272 @@
+"""Reads logs of one server, of all its ranks and nodes, and says what failed first."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from qanat.deploy.diagnose.clock import Clock
+from qanat.deploy.diagnose.events import Event, Folder, Match
+from qanat.deploy.diagnose.facts import Facts
+from qanat.deploy.diagnose.lines import Line, read_line
+from qanat.deploy.diagnose.log_source import LogSource
+from qanat.deploy.diagnose.problems import Place, Problem, problems_of
+from qanat.deploy.diagnose.scan import RawLine, ScanStatistics, scan
+from qanat.deploy.diagnose.settings import ARGUMENTS, Settings, SettingsFinding
+from qanat.deploy.diagnose.stages import ORDER, StageReader, match_stage
+from qanat.deploy.knowledge.load import load_knowledge
+from qanat.deploy.knowledge.model import LogSignature, Severity, StartStage
+from qanat.deploy.knowledge.versions import must_parse, parse_image, parse_version
+
+MAX_UNKNOWN = 200
+"""So many different faults that nobody has described are kept; the first are what matters."""
+_ASCEND_VERSION = re.compile(r"(?i)vllm[- ]ascend(?: version)?\s*[:=]\s*v?(?P<vllm_ascend>\d+\.\d+[\w.]*)")
+
+
+@dataclass
+class StageMark:
+    """When a stage was reached first, and what was last told of its progress."""
+
+    stage: StartStage
+    seconds: float | None
+    detail: str
+
+
+@dataclass
+class LogDiagnosis:
+    """What logs tell.
+
+    Attributes:
+        sources: names and statistics of the logs, in the order given.
+        problems: faults and what is worth knowing, in order of time.
+        stages: of the last start, in order.
+        facts: figures of the last start.
+        settings: of the last start.
+        findings: what the linter says of the settings.
+        version: of vllm-ascend; None if unknown. `version_from` says how it is known.
+        num_starts: how often the server was started in these logs.
+        first_time, last_time: seconds; None without times.
+        last_start: where the last start begins; None if no log shows one.
+    """
+
+    sources: list[tuple[str, ScanStatistics]] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    stages: list[StageMark] = field(default_factory=list)
+    facts: Facts = field(default_factory=Facts)
+    settings: Settings = field(default_factory=Settings)
+    findings: list[SettingsFinding] = field(default_factory=list)
+    version: str | None = None
+    version_from: str = ""
+    num_starts: int = 0
+    first_time: float | None = None
+    last_time: float | None = None
+    last_start: Place | None = None
+
+    def of(self, *severities: Severity, consequences: bool = False) -> list[Problem]:
+        """Problems of these severities, without consequences or only those."""
+        return [
+            one for one in self.problems if one.severity in severities and one.is_consequence is consequences
+        ]
+
+    def is_of_earlier_start(self, problem: Problem) -> bool:
+        """Whether the server was started again behind a problem."""
+        start = self.last_start
+        return self.num_starts > 1 and start is not None and problem.place.sort_key < start.sort_key
+
+    @property
+    def has_faults(self) -> bool:
+        """Whether anything was found that asks for a change."""
+        if any(problem.severity is not Severity.INFO for problem in self.problems):
+            return True
+        return any(one.finding.severity is not Severity.INFO for one in self.findings)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the last start went so far that requests were answered."""
+        return any(ORDER.index(mark.stage) >= ORDER.index("ready") for mark in self.stages)
+
+
+@functools.cache
+def _signatures() -> dict[str, list[tuple[LogSignature, re.Pattern[str]]]]:
+    """Signatures by the texts of which their lines need one."""
+    by_literal: dict[str, list[tuple[LogSignature, re.Pattern[str]]]] = {}
+    for signature in load_knowledge().signatures:
+        pattern = re.compile(signature.pattern)
+        for literal in signature.literals:
+            by_literal.setdefault(literal, []).append((signature, pattern))
+    return by_literal
+
+
+def diagnose_logs(sources: Sequence[LogSource], image: str | None = None) -> LogDiagnosis:
+    """Reads logs, and checks the settings in them.
+
+    Args:
+        sources: logs of one server; several are merged by time.
+        image: image, tag or version of vllm-ascend; None to go by the log.
+
+    Raises:
+        ConfigError: a log cannot be read.
+        ImageError: no version can be read from `image`.
+    """
+    collector = _Collector()
+    for source in sources:
+        collector.read(source)
+    diagnosis = collector.done()
+    _settle_version(diagnosis, image)
+    diagnosis.findings = diagnosis.settings.findings(image or diagnosis.version)
+    return diagnosis
+
+
+def _settle_version(diagnosis: LogDiagnosis, image: str | None) -> None:
+    facts = diagnosis.facts
+    tag = parse_image(image) if image else None
+    stated = parse_version(facts.value("vllm_ascend") or "")
+    pair = re.match(r"\d+\.\d+\.\d+", facts.value("vllm") or "")
+    if tag is not None:
+        diagnosis.version, diagnosis.version_from = str(tag.version), "as given"
+    elif stated is not None:
+        diagnosis.version, diagnosis.version_from = str(stated), "the log names it"
+    elif pair is not None:
+        release = load_knowledge().release(must_parse(pair.group()))
+        diagnosis.version = release.name if release else pair.group()
+        diagnosis.version_from = "taken from vLLM's version, which it pairs with"
+
+
+class _Collector:
+    """Takes lines of one log after the other."""
+
+    def __init__(self) -> None:
+        self.diagnosis = LogDiagnosis()
+        self.clock = Clock()
+        self.problems: dict[str, Problem] = {}
+
+    def read(self, source: LogSource) -> None:
+        """Reads one log to its end."""
+        statistics = ScanStatistics()
+        self.diagnosis.sources.append((source.name, statistics))
+        file = _LogFile(self, source.name, len(self.diagnosis.sources) - 1)
+        with source.open() as stream:
+            for raw in scan(stream, statistics):
+                file.take(raw)
+        file.end()
+
+    def count(self, found: Iterable[tuple[str, Problem]]) -> None:
+        """Counts problems, equal ones together."""
+        for key, problem in found:
+            before = self.problems.get(key)
+            if before is not None:
+                before.seen_again(problem)
+            elif not key.startswith("?") or len(self.problems) < MAX_UNKNOWN:
+                self.problems[key] = problem
+
+    def done(self) -> LogDiagnosis:
+        """All that was found."""
+        self.diagnosis.problems = sorted(self.problems.values(), key=lambda one: one.place.sort_key)
+        self.diagnosis.stages.sort(key=lambda mark: ORDER.index(mark.stage))
+        return self.diagnosis
+
+
+class _LogFile:
+    """One log while it is read."""
+
+    def __init__(self, collector: _Collector, name: str, index: int) -> None:
+        self.collector = collector
+        self.diagnosis = collector.diagnosis
+        self.name = name
+        self.index = index
+        self.folder = Folder()
+        self.stages = StageReader()
+        self.now: float | None = None
+        self.has_own_times = False
+
+    def take(self, raw: RawLine) -> None:
+        """Takes a line that the scan found worth reading."""
+        for frame in raw.text.split("\r")[-64:]:
+            if frame:
+                self._line(read_line(frame, raw.number), raw.literals)
+
+    def end(self) -> None:
+        """Closes what is open."""
+        for event in self.folder.end():
+            self._event(event)
+
+    def _line(self, line: Line, literals: tuple[str, ...]) -> None:
+        self._time(line)
+        if literals:
+            self._stage(line)
+        matches = _matches(line, literals)
+        for match in matches:
+            self.diagnosis.facts.take(match.values, self.name, line.number)
+        self._settings(line)
+        for event in self.folder.feed(line, matches, self.now):
+            self._event(event)
+
+    def _time(self, line: Line) -> None:
+        # A container's own times may be of another zone: they count only until the server's are seen.
+        if line.is_outer_time and self.has_own_times:
+            return
+        seconds = self.collector.clock.seconds(line)
+        if seconds is None:
+            return
+        self.has_own_times = not line.is_outer_time
+        self.now = seconds
+        first, last = self.diagnosis.first_time, self.diagnosis.last_time
+        self.diagnosis.first_time = seconds if first is None else min(first, seconds)
+        self.diagnosis.last_time = seconds if last is None else max(last, seconds)
+
+    def _stage(self, line: Line) -> None:
+        found = match_stage(line.text)
+        if found is None:
+            return
+        news = self.stages.feed(line.text)
+        diagnosis = self.diagnosis
+        if news is not None and news.is_new_start and self._is_another_start():
+            # What stands before the first start belongs to it: versions, variables, the platform.
+            if diagnosis.num_starts:
+                diagnosis.stages.clear()
+                diagnosis.facts.begin_anew()
+                diagnosis.settings = Settings(variables=diagnosis.settings.variables)
+            diagnosis.num_starts += 1
+            diagnosis.last_start = Place(self.name, line.number, self.now, self.index)
+        diagnosis.facts.take(found[1].groupdict(), self.name, line.number)
+        mark = next((one for one in diagnosis.stages if one.stage == found[0].stage), None)
+        if mark is None:
+            mark = StageMark(found[0].stage, self.now, "")
+            diagnosis.stages.append(mark)
+        elif self.now is not None and (mark.seconds is None or self.now < mark.seconds):
+            mark.seconds = self.now
+        if news is not None and news.detail:
+            mark.detail = news.detail
+
+    def _is_another_start(self) -> bool:
+        """Whether this begins a start, and not another rank's log of the same one."""
+        reached = [ORDER.index(mark.stage) for mark in self.diagnosis.stages]
+        is_first_file = self.index == 0
+        return self.diagnosis.num_starts == 0 or (is_first_file and max(reached, default=0) >= 2)
+
+    def _settings(self, line: Line) -> None:
+        if ARGUMENTS in line.text:
+            self.diagnosis.settings.take_arguments(line.text, self.name, line.number)
+        elif "=" in line.text[:80] and not line.level:
+            self.diagnosis.settings.take_variable(line.text, self.name, line.number)
+        version = _ASCEND_VERSION.search(line.text) if "scend" in line.text else None
+        if version is not None:
+            self.diagnosis.facts.take(version.groupdict(), self.name, line.number)
+
+    def _event(self, event: Event) -> None:
+        place = Place(self.name, event.first.number, event.seconds, self.index)
+        self.collector.count(problems_of(event, place))
+
+
+def _matches(line: Line, literals: tuple[str, ...]) -> list[Match]:
+    found: dict[str, Match] = {}
+    by_literal = _signatures()
+    for literal in literals:
+        for signature, pattern in by_literal.get(literal, ()):
+            match = pattern.search(line.whole) if signature.name not in found else None
+            if match is not None:
+                values = {name: value for name, value in match.groupdict().items() if value}
+                found[signature.name] = Match(signature, line, values)
+    return list(found.values())

@@ -1,0 +1,140 @@
+"""Folds the lines of one fault into one event: a traceback is one thing, whichever process wrote in between."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from qanat.deploy.diagnose.lines import Line
+from qanat.deploy.knowledge.model import LogSignature
+
+MAX_EVENT_LINES = 400
+"""Longer tracebacks keep their first and last lines."""
+MAX_OPEN_EVENTS = 256
+_PATIENCE = 200
+"""An event is over when so many lines of other processes went by."""
+
+_EXCEPTION = re.compile(
+    r"\s*(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Exit|Interrupt|Failure|Version)(?::\s|$)"
+)
+_TRACEBACK = "Traceback (most recent call last)"
+_CHAIN = ("During handling of the above", "The above exception was the direct cause")
+_FAULTS = ("ERROR", "CRITICAL")
+
+
+@dataclass
+class Match:
+    """A signature that a line matched, and the values of its groups."""
+
+    signature: LogSignature
+    line: Line
+    values: dict[str, str]
+
+
+@dataclass
+class Event:
+    """Lines of one process that belong together.
+
+    Attributes:
+        lines: first to last; of a long one the middle is left out.
+        exceptions: those of its lines that name an exception.
+        matches: signatures of all its lines.
+        is_fault: a line was written as an error, or it is a traceback.
+        seconds: when it began; None if no line before it has a time.
+    """
+
+    lines: list[Line]
+    seconds: float | None = None
+    exceptions: list[Line] = field(default_factory=list)
+    matches: list[Match] = field(default_factory=list)
+    is_fault: bool = False
+    last_number: int = 0
+    in_traceback: bool = False
+
+    @property
+    def first(self) -> Line:
+        """Its first line."""
+        return self.lines[0]
+
+    def add(self, line: Line, matches: list[Match]) -> None:
+        """Takes one more line."""
+        if len(self.lines) >= MAX_EVENT_LINES:
+            del self.lines[MAX_EVENT_LINES // 2]
+        self.lines.append(line)
+        self.last_number = line.number
+        self.matches += matches
+        if _TRACEBACK in line.text:
+            self.in_traceback = True
+        elif _is_exception(line.text):
+            self.exceptions.append(line)
+            self.in_traceback = False
+
+
+class Folder:
+    """Puts lines together; several processes may write at the same time."""
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[str, str], Event] = {}
+
+    def feed(self, line: Line, matches: list[Match], seconds: float | None) -> Iterator[Event]:
+        """Takes a line; gives the events that are over. Lines that belong to no fault are events of their own.
+
+        Args:
+            line: the next one of its log.
+            matches: signatures it matches.
+            seconds: its time, or that of the last line with one.
+        """
+        key = (line.process, line.pid)
+        event = self._open.get(key)
+        if event is not None and _continues(event, line):
+            event.add(line, matches)
+            return
+        if event is not None:
+            yield self._open.pop(key)
+        fresh = Event([], seconds, is_fault=_begins(line))
+        fresh.add(line, matches)
+        if fresh.is_fault:
+            self._open[key] = fresh
+        elif matches:
+            yield fresh
+        yield from self._overdue(line.number)
+
+    def end(self) -> Iterator[Event]:
+        """Gives what is still open."""
+        yield from self._open.values()
+        self._open.clear()
+
+    def _overdue(self, number: int) -> Iterator[Event]:
+        if len(self._open) > 1 or number % 64 == 0:
+            late = [key for key, event in self._open.items() if number - event.last_number > _PATIENCE]
+            late += list(self._open)[: max(0, len(self._open) - MAX_OPEN_EVENTS)]
+            for key in dict.fromkeys(late):
+                yield self._open.pop(key)
+
+
+def _begins(line: Line) -> bool:
+    return line.level in _FAULTS or _TRACEBACK in line.text or (not line.level and _is_exception(line.text))
+
+
+def _continues(event: Event, line: Line) -> bool:
+    if line.number - event.last_number > _PATIENCE:
+        return False
+    if line.level:
+        is_same = line.level in _FAULTS and line.place == event.lines[-1].place
+        return is_same and bool(line.place) and not _is_new_message(event, line)
+    text = line.text
+    if not text.strip() or text[0] in " \t^" or text.startswith(_CHAIN) or _TRACEBACK in text:
+        return True
+    return event.in_traceback or (_is_exception(text) and line.number == event.last_number + 1)
+
+
+def _is_new_message(event: Event, line: Line) -> bool:
+    """Errors of one place that were written at different times are different errors."""
+    if (line.month, line.day) != (event.first.month, event.first.day):
+        return True
+    return abs(line.second - event.first.second) > 2
+
+
+def _is_exception(text: str) -> bool:
+    return _EXCEPTION.match(text) is not None and not text.startswith(" " * 8)

@@ -1,0 +1,117 @@
+"""Finds the lines of a log that are worth reading, at the speed of searching bytes.
+
+A log of a gigabyte holds a few thousand lines that matter. Blocks are searched for texts that such lines contain;
+blocks without any are only counted. Memory is bounded by the block, however long lines are.
+"""
+
+from __future__ import annotations
+
+import codecs
+import functools
+import gzip
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO
+
+from qanat.deploy.diagnose.stages import stage_patterns
+from qanat.deploy.knowledge.load import load_knowledge
+
+BLOCK_BYTES = 1 << 18
+HEAD_BYTES = 1 << 20
+"""So much of a log's beginning is read whole: that is where settings are printed."""
+MAX_LINE_BYTES = 1 << 16
+CONTEXT_LINES = 40
+"""So many lines behind one that matters are read too: what a fault says goes on below it."""
+
+GENERIC = ("ERROR", "CRITICAL", "FATAL", "Error", "Exception", "Traceback (most", '  File "', "error:")
+"""Texts of lines that tell of faults nobody has described."""
+
+
+@dataclass(frozen=True)
+class RawLine:
+    """A line that is worth reading: its number from 1, its text, and which of `literals()` it holds."""
+
+    number: int
+    text: str
+    literals: tuple[str, ...]
+
+
+@dataclass
+class ScanStatistics:
+    """What was read: lines, bytes, and the sentence why reading ended early (empty if it did not)."""
+
+    num_lines: int = 0
+    size_bytes: int = 0
+    ended_early: str = ""
+
+
+@functools.cache
+def literals() -> tuple[str, ...]:
+    """Every text that makes a line worth reading."""
+    known = [literal for signature in load_knowledge().signatures for literal in signature.literals]
+    known += [literal for entry, _ in stage_patterns() for literal in entry.literals]
+    return tuple(dict.fromkeys((*known, *GENERIC)))
+
+
+def scan(stream: IO[bytes], statistics: ScanStatistics) -> Iterator[RawLine]:
+    """The lines that matter, in order; `statistics` is filled meanwhile.
+
+    Args:
+        stream: bytes of any kind.
+        statistics: counts what was read.
+    """
+    wanted = [(literal, literal.encode()) for literal in literals()]
+    hot = 0
+    for block in _whole_lines(_decoded(stream, statistics)):
+        is_head = statistics.size_bytes <= HEAD_BYTES
+        present = [pair for pair in wanted if pair[1] in block]
+        if not present and not hot and not is_head:
+            statistics.num_lines += block.count(b"\n")
+            continue
+        for line in block.split(b"\n")[:-1]:
+            statistics.num_lines += 1
+            found = tuple(text for text, sought in present if sought in line)
+            hot = CONTEXT_LINES if found else max(0, hot - 1)
+            if found or hot or is_head:
+                yield RawLine(
+                    statistics.num_lines, line[:MAX_LINE_BYTES].decode("utf-8", errors="replace"), found
+                )
+
+
+def _decoded(stream: IO[bytes], statistics: ScanStatistics) -> Iterator[bytes]:
+    """Blocks of the stream as UTF-8; what Windows tools write as UTF-16 is converted."""
+    decoder: codecs.IncrementalDecoder | None = None
+    is_first = True
+    try:
+        while block := stream.read(BLOCK_BYTES):
+            statistics.size_bytes += len(block)
+            if is_first and block[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+                decoder = codecs.getincrementaldecoder("utf-16")(errors="replace")
+            is_first = False
+            yield decoder.decode(block).encode("utf-8", errors="replace") if decoder else block
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        statistics.ended_early = f"the packed file is damaged ({error}); what stands before was read"
+
+
+def _whole_lines(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """Blocks that end with a line; a line longer than `MAX_LINE_BYTES` loses what is behind."""
+    rest = b""
+    is_cut = False
+    for block in blocks:
+        if is_cut:
+            end = block.find(b"\n")
+            if end < 0:
+                continue
+            block = rest + block[end:]
+            rest, is_cut = b"", False
+        else:
+            block = rest + block
+        end = block.rfind(b"\n") + 1
+        rest = block[end:]
+        if len(rest) > MAX_LINE_BYTES:
+            rest, is_cut = rest[:MAX_LINE_BYTES], True
+        if end:
+            yield block[:end]
+    if rest:
+        yield rest + b"\n"
