@@ -49,7 +49,7 @@ class Setup:
             is_disaggregated=len(plan.roles) > 1,
             tensor_parallel_size=role.tensor_parallel_size,
             data_parallel_size=role.data_parallel_size * role.num_instances,
-            num_speculative_tokens=int(num_drafts),
+            num_speculative_tokens=num_drafts if isinstance(num_drafts, int) else 0,
         )
 
 

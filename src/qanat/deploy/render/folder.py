@@ -7,7 +7,7 @@ import re
 from qanat.core.errors import ConfigError
 from qanat.deploy.plan.files import encode_plan
 from qanat.deploy.plan.model import Plan
-from qanat.deploy.render import checks
+from qanat.deploy.render import checks, compose, kubernetes, readme
 from qanat.deploy.render.deployment_file import DEPLOYMENT_FILE, deployment_file
 from qanat.deploy.render.env_file import ENV_FILE, draft_path, env_text
 from qanat.deploy.render.host import host_script
@@ -45,7 +45,9 @@ def render(plan: Plan, options: RenderOptions) -> Files:
     files |= proxy_files(plan, options)
     if options.install == "source":
         files |= source_files(plan)
-    return files | checks.files(plan, options)
+    for module in (checks, compose, kubernetes, readme):
+        files |= module.files(plan, options)
+    return files
 
 
 def _check(plan: Plan) -> None:

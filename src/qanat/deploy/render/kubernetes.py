@@ -51,7 +51,7 @@ def files(plan: Plan, options: RenderOptions) -> Files:
         found[f"{group[0].role}-{group[0].instance}"] = _engine(plan, group, scripts)
     if plan.proxy is not None:
         found[PROXY_NAME] = [_proxy(plan, plan.proxy, scripts)]
-    found["service"] = [_service(plan, base_name(plan), {ANSWERS: "yes"}, _client_port(plan))]
+    found["service"] = [_service(plan, base_name(plan), {ANSWERS: "yes"}, client_port(plan))]
     about = {name: f"{deployment_name(plan)}: {words}" for name, words in _about(found).items()}
     return {
         f"kubernetes/{name}.yaml": RenderedFile(f"{comment(about[name])}\n{yaml_text(documents)}")
@@ -88,7 +88,8 @@ def _about(found: dict[str, list[Any]]) -> dict[str, str]:
     return {name: words.get(name, f"the engine {name}.") for name in found}
 
 
-def _client_port(plan: Plan) -> int:
+def client_port(plan: Plan) -> int:
+    """The port of the service that clients talk to."""
     port = plan.port if plan.proxy is None else plan.proxy.port
     return port if plan.proxy is not None else server_port(plan, plan.nodes[0]) or port
 

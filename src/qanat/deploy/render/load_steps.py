@@ -48,10 +48,11 @@ class Benchmark:
 def capacity(plan: Plan) -> int:
     """Requests that the service is meant to run at once."""
     if plan.wish.concurrency:
-        return plan.wish.concurrency
+        return max(1, plan.wish.concurrency)
     role = decoding_role(plan)
-    per_rank = int(role.flags.get("max-num-seqs", DEFAULT_MAX_NUM_SEQS))
-    return per_rank * role.data_parallel_size * role.num_instances
+    per_rank = role.flags.get("max-num-seqs")
+    size = per_rank if isinstance(per_rank, int) else DEFAULT_MAX_NUM_SEQS
+    return max(1, size * role.data_parallel_size * role.num_instances)
 
 
 def benchmark_of(plan: Plan, knowledge: Knowledge) -> Benchmark:

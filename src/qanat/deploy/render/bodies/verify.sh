@@ -45,7 +45,7 @@ for address in "${ready_urls[@]}"; do
   wait_until_ready "$address"
 done
 if command -v qanat >/dev/null 2>&1 && qanat deploy verify --help >/dev/null 2>&1; then
-  exec qanat deploy verify "$url" --model "$model"
+  exec qanat deploy verify "$url" --model "$model" --plan "$DEPLOYMENT_DIR"
 fi
 
 printf 'qanat is not installed here: the short list of checks, with curl.\n'
