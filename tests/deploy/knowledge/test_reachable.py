@@ -263,5 +263,6 @@ def test_no_table_is_left_out() -> None:
     covered |= {"communicators", "estimates", "weight_formats", "weights"}
     # tests/deploy/plan/test_knowledge.py
     covered |= {"draft_models", "practices_environment", "practices_sizes", "practices_switches"}
+    covered |= {"service_symptoms"}  # tests/cli/test_deploy_verify.py
     others = {name for name in KNOWLEDGE.tables if not name.startswith("rules_")}
     assert others == covered

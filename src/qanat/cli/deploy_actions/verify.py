@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qanat.cli.command import Command
@@ -173,7 +172,7 @@ def _planned(options: VerifyOptions) -> Planned | None:
         return None
     from qanat.deploy.verify.planned import read_planned
 
-    return read_planned(Path(options.plan))
+    return read_planned(options.plan)
 
 
 def _settings(options: VerifyOptions, planned: Planned | None) -> Settings:

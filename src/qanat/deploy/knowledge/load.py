@@ -37,13 +37,13 @@ from qanat.deploy.knowledge.model import (
     QuantisedType,
     Release,
     Rule,
-    ServiceSymptom,
     SourceTree,
     Threshold,
     WeightFormat,
     Weights,
 )
 from qanat.deploy.knowledge.practices import DraftModel, Practice
+from qanat.deploy.knowledge.symptoms import ServiceSymptom
 from qanat.deploy.knowledge.versions import Presence, Timeline, Version, must_parse
 
 _KINDS: dict[str, type[Entry]] = {

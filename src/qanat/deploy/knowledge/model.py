@@ -54,10 +54,14 @@ ValueKind = Literal["bool", "int", "float", "text", "list", "json"]
 
 
 class Flag(Lifetime, frozen=True, kw_only=True):
-    """A command line flag of `vllm serve` or `vllm bench`, with its long name ("--max-model-len")."""
+    """A command line flag of `vllm serve` or `vllm bench`, with its long name ("--max-model-len").
+
+    `alias_since` has the first sampled version of each alias that is younger than its flag.
+    """
 
     kind: ValueKind = "text"
     aliases: tuple[str, ...] = ()
+    alias_since: dict[str, str] = {}
     choices: tuple[str, ...] = ()
     replacement: str | None = None
 
@@ -194,17 +198,6 @@ class Issue(Lifetime, frozen=True, kw_only=True):
         """Address of the thread."""
         repository, number = self.name.split("#")
         return f"https://github.com/{repository}/issues/{number}"
-
-
-class ServiceSymptom(Entry, frozen=True, kw_only=True):
-    """What a running service does wrong when it is asked.
-
-    `level` is the outcome of the check that sees it, `meaning` what is usually behind it, `advice` what to do.
-    """
-
-    level: Literal["warn", "fail"]
-    meaning: str
-    advice: str
 
 
 class Release(Entry, frozen=True, kw_only=True):

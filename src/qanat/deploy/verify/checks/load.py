@@ -55,8 +55,8 @@ async def concurrency(context: Context) -> str:
             raise result
     faults = [result for result in results if isinstance(result, Fault)]
     if faults:
-        (symptom, _), *_ = Counter(fault.symptom for fault in faults).most_common(1), None
-        fault = next(fault for fault in faults if fault.symptom == symptom[0])
+        commonest = Counter(fault.symptom for fault in faults).most_common(1)[0][0]
+        fault = next(fault for fault in faults if fault.symptom == commonest)
         raise Fault("streams_failed", f"{len(faults)} of {count} streams failed: {fault.seen}", fault.status)
     replies = [result for result in results if isinstance(result, Reply)]
     texts = [reply.choice.text for reply in replies]
