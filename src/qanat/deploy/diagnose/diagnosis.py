@@ -15,7 +15,7 @@ from qanat.deploy.diagnose.log_source import LogSource
 from qanat.deploy.diagnose.problems import Place, Problem, problems_of
 from qanat.deploy.diagnose.scan import RawLine, ScanStatistics, scan
 from qanat.deploy.diagnose.settings import ARGUMENTS, Settings, SettingsFinding
-from qanat.deploy.diagnose.stages import ORDER, StageReader, match_stage
+from qanat.deploy.diagnose.stages import ORDER, StageReader, match_stage, stage_literals
 from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.knowledge.model import LogSignature, Severity, StartStage
 from qanat.deploy.knowledge.versions import must_parse, parse_image, parse_version
@@ -194,7 +194,7 @@ class _LogFile:
 
     def _line(self, line: Line, literals: tuple[str, ...]) -> None:
         self._time(line)
-        if literals:
+        if not stage_literals().isdisjoint(literals):
             self._stage(line)
         matches = _matches(line, literals)
         for match in matches:

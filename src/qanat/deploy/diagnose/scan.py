@@ -24,6 +24,9 @@ MAX_LINE_BYTES = 1 << 16
 CONTEXT_LINES = 40
 """So many lines behind one that matters are read too: what a fault says goes on below it."""
 
+ANSWERED = b'HTTP/1.1" 2'
+"""Lines about answered requests hold nothing else, and are most of a log."""
+
 GENERIC = ("ERROR", "CRITICAL", "FATAL", "Error", "Exception", "Traceback (most", '  File "', "error:")
 """Texts of lines that tell of faults nobody has described."""
 
@@ -62,21 +65,25 @@ def scan(stream: IO[bytes], statistics: ScanStatistics) -> Iterator[RawLine]:
         statistics: counts what was read.
     """
     wanted = [(literal, literal.encode()) for literal in literals()]
+    generic = frozenset(GENERIC)
     hot = 0
     for block in _whole_lines(_decoded(stream, statistics)):
         is_head = statistics.size_bytes <= HEAD_BYTES
-        present = [pair for pair in wanted if pair[1] in block]
+        before = statistics.num_lines
+        lines = block.split(b"\n")[:-1]
+        statistics.num_lines += len(lines)
+        kept = [(number, line) for number, line in enumerate(lines, before + 1) if ANSWERED not in line]
+        rest = b"\n".join([line for _, line in kept])
+        present = [pair for pair in wanted if pair[1] in rest]
         if not present and not hot and not is_head:
-            statistics.num_lines += block.count(b"\n")
             continue
-        for line in block.split(b"\n")[:-1]:
-            statistics.num_lines += 1
-            found = tuple(text for text, sought in present if sought in line)
-            hot = CONTEXT_LINES if found else max(0, hot - 1)
+        for number, line in kept:
+            found = tuple([text for text, sought in present if sought in line])
+            if found and not generic.isdisjoint(found):
+                hot = CONTEXT_LINES
             if found or hot or is_head:
-                yield RawLine(
-                    statistics.num_lines, line[:MAX_LINE_BYTES].decode("utf-8", errors="replace"), found
-                )
+                yield RawLine(number, line[:MAX_LINE_BYTES].decode("utf-8", errors="replace"), found)
+            hot = max(0, hot - 1)
 
 
 def _decoded(stream: IO[bytes], statistics: ScanStatistics) -> Iterator[bytes]:

@@ -61,6 +61,12 @@ def stage_patterns() -> tuple[tuple[LogStage, re.Pattern[str]], ...]:
     return tuple((cast(LogStage, entry), re.compile(entry.pattern)) for entry in entries)
 
 
+@functools.cache
+def stage_literals() -> frozenset[str]:
+    """Texts of which a line needs one to show a stage."""
+    return frozenset(literal for entry, _ in stage_patterns() for literal in entry.literals)
+
+
 def match_stage(text: str) -> tuple[LogStage, re.Match[str]] | None:
     """The stage that one line shows by itself; None for most lines."""
     for entry, pattern in stage_patterns():
