@@ -22,7 +22,8 @@ PIECES = (
     "'", '"', "\\", "$X", "${", "{", "}", "[", "]", ",", ":", "-", "–", " ", "\n", "0", "-1", "99999999999999999999",
     "1e999", "true", "null", "\x00", "\ud800", "正文", "--headless ", "--no-", "-tp 0 ", "=", "vllm serve m ",
     "export VLLM_USE_V1=1\n", "source a.sh\n", ". ./c.env\n", "docker run --env-file c.env ", "set -a\n", " &\n",
-    "env_file: c.env\n", "kind: ConfigMap\n", "docker run ", "# Atlas 800 A2, HDK 25.2.1\n", "Qwen/Qwen3.5-35B-A3B ", "# qanat: ignore[CLI001]\n", "--data-parallel-size 0 ", "kv_producer",
+    "env_file: c.env\n", "kind: ConfigMap\n", "docker run ", "# Atlas 800 A2, HDK 25.2.1\n",
+    "Qwen/Qwen3.5-35B-A3B ", "# qanat: ignore[CLI001]\n", "--data-parallel-size 0 ", "kv_producer",
 )  # fmt: skip
 
 

@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 
 from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.knowledge.versions import must_parse
+from qanat.deploy.lint.engine import lint
+from qanat.deploy.lint.fixes import apply_edits
 from qanat.deploy.lint.names import FlagNames, nearest
+from qanat.deploy.sources.documents import read_document
 
 KNOWLEDGE = load_knowledge()
 VERSION = must_parse("0.23.0")
@@ -59,3 +62,23 @@ def test_a_flag_of_another_version_is_not_proposed() -> None:
 def test_any_text_has_a_known_neighbour_or_none(text: str) -> None:
     assert nearest(text, FLAGS) in {None, *FLAGS}
     assert nearest(text, []) is None
+
+
+@pytest.mark.parametrize(
+    ("flag", "image", "is_known"),
+    [
+        ("-ep", "v0.13.0", False),
+        ("-ep", "v0.17.0rc1", True),
+        ("-sc.method ngram", "v0.18.0", False),
+        ("-sc.method ngram", "v0.20.2rc1", True),
+        ("-cc.cudagraph_mode NONE", "v0.11.0", False),
+        ("--device-memory-utilization 0.9", "v0.23.0", False),
+    ],
+)
+def test_a_short_form_is_younger_than_its_flag(flag: str, image: str, is_known: bool) -> None:
+    text = f"vllm serve Qwen/Qwen3-32B -tp 8 {flag}\n"
+    found = [one for one in lint([read_document("start.sh", text)], image) if one.rule_id == "CLI011"]
+    assert (not found) is is_known
+    for one in found:
+        fixed = apply_edits(text, one.fix.edits)
+        assert "CLI011" not in {one.rule_id for one in lint([read_document("start.sh", fixed)], image)}

@@ -68,6 +68,15 @@ class FlagNames:
         """Whether this version has a flag."""
         return self._tables[entry.name].presence(entry.name, self.version)
 
+    def alias_since(self, named: Named) -> str | None:
+        """The first vLLM that knows the spelling of a flag, if this version does not know it yet."""
+        spelling = named.flag.name.split(".")[0]
+        since, timeline = named.entry.alias_since.get(spelling), self._tables[named.entry.name].timeline
+        if since is None or timeline is None:
+            return None
+        is_missing = timeline.presence(self.version.base, since, None) is Presence.NOT_YET
+        return since if is_missing else None
+
     def find(self, flag: sources.Flag) -> Named | None:
         """The known flag that a written one means; None if there is none, or more than one."""
         head, *keys = flag.name.split(".")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from qanat.deploy.knowledge.versions import Presence
 from qanat.deploy.lint.finding import Edit
@@ -12,6 +13,7 @@ from qanat.deploy.lint.reading import read_integer
 from qanat.deploy.lint.registry import Hit, on_flags, on_server
 from qanat.deploy.lint.view import LaunchView
 from qanat.deploy.sources.launch import Flag
+from qanat.deploy.sources.values import Place
 
 _WRONG_DASH = re.compile(r"-?[–—]+-?")
 _OTHER_PROGRAMS = frozenset(("--help", "-h", "--version", "-v"))
@@ -52,6 +54,11 @@ def known(view: LaunchView) -> Iterator[Hit]:
             )
         elif presence is Presence.NOT_YET:
             yield Hit("CLI011", named.flag.place, f"{name} exists from vLLM {named.entry.since} on")
+        elif (since := view.names.alias_since(named)) is not None:
+            written = named.flag.written.split(".")[0]
+            edit = Edit(_start(named.flag, len(written)), name)
+            message = f"{written} is understood from vLLM {since} on"
+            yield Hit("CLI011", named.flag.place, message, f"write {name}", (edit,))
         elif named.is_abbreviated:
             edit = Edit(named.flag.place, name)
             message = f"{named.flag.written} is an abbreviation of {name}"
@@ -65,6 +72,13 @@ def known(view: LaunchView) -> Iterator[Hit]:
     for flag in view.unresolved:
         if flag.name not in _OTHER_PROGRAMS and not _has_wrong_dash(view, flag):
             yield _unknown(view, flag)
+
+
+def _start(flag: Flag, num_chars: int) -> Place:
+    """The first characters of a flag, which stand on one line."""
+    place = flag.place
+    end, column = place.start + num_chars, place.column + num_chars
+    return replace(place, end=end, end_line=place.line, end_column=column)
 
 
 def _heir(named: Named) -> str:
