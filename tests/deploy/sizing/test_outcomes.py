@@ -122,6 +122,14 @@ def test_ops_001_more_sequences_than_blocks_names_both_numbers_and_what_runs_at_
     assert starts(*_computed(eager))
 
 
+def test_the_number_that_runs_at_once_is_the_largest_that_fits() -> None:
+    # Steps so large that the logits of the sequences are not what decides about activations.
+    settings: dict[str, Any] = {"gpu_memory_utilization": 0.7, "max_num_batched_tokens": 65536}
+    resident = most_resident(*_computed(example(**settings, max_num_seqs=1)))
+    assert fits(*_computed(example(**settings, max_num_seqs=resident)))
+    assert not fits(*_computed(example(**settings, max_num_seqs=resident + 1)))
+
+
 def few_blocks(**changes: Any) -> Layout:
     """A layout whose pool has some hundred blocks."""
     settings: dict[str, Any] = {"num_speculative_tokens": 0, "drafter": None, "gpu_memory_utilization": 0.6}
