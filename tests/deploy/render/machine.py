@@ -36,7 +36,7 @@ class Machine:
         options: how.
     """
 
-    def __init__(self, root: Path, plan: Plan, options: RenderOptions = RenderOptions()) -> None:
+    def __init__(self, root: Path, plan: Plan, options: RenderOptions | None = None) -> None:
         self.root = root
         self.plan = plan
         self.folder = root / "deployment"
@@ -50,7 +50,7 @@ class Machine:
             "HOME": str(root / "home"),
             "LANG": "C.UTF-8",
         }
-        write_folder(self.folder, render(plan, options))
+        write_folder(self.folder, render(plan, options or RenderOptions()))
         self._move_paths()
         fake = shlex.join([sys.executable, str(HERE / "fake_docker.py"), str(root / "docker.json")])
         self.program("docker", f'exec {fake} "$@"')

@@ -154,6 +154,21 @@ def test_the_environment_of_cann_is_read_though_it_is_careless(tmp_path: Path) -
     assert variables["LD_PRELOAD"] == str(library)
 
 
+def test_an_allocator_that_is_not_there_is_not_preloaded(tmp_path: Path) -> None:
+    library = tmp_path / "libjemalloc.so.2"
+    env = {"LD_PRELOAD": str(library), "OMP_NUM_THREADS": "1"}
+    (tmp_path / "machine").mkdir()
+    machine = Machine(tmp_path / "machine", with_role(single_node(), env=env))
+    record(machine, "vllm")
+    script = machine.folder / "nodes/server-0/serve.sh"
+    script.write_text(script.read_text().replace("  /usr/lib", "  /no/such/lib"))
+    assert machine.run("nodes/server-0/serve.sh").returncode == 0
+    assert "LD_PRELOAD" not in environment(machine)
+    library.touch()
+    machine.run("nodes/server-0/serve.sh", variables={"LD_PRELOAD": "/opt/first.so"})
+    assert environment(machine)["LD_PRELOAD"] == f"{library}:/opt/first.so"
+
+
 def test_a_run_is_logged_to_its_file_and_to_the_terminal(tmp_path: Path) -> None:
     machine = Machine(tmp_path, single_node())
     record(machine, "vllm")

@@ -26,8 +26,8 @@ TOPOLOGIES = ("single-node", "multi-node", "ray", "pd")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanFlags:
-    """Plan."""
+class WishFlags:
+    """What is asked for."""
 
     model: str | None = option(
         Kind.TEXT, None, "Name of the model, its repository, or the folder of its weights on the nodes."
@@ -109,13 +109,16 @@ class PlanFlags:
     wish: str | None = option(
         Kind.TEXT, None, "YAML file with these flags as keys; flags on the command line win."
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanFlags(WishFlags):
+    """Plan."""
+
     interactive: bool = option(Kind.SWITCH, False, "Ask for what the flags leave open.")
     output: str | None = option(Kind.TEXT, None, "File to write the plan to, for qanat deploy render.")
     json: bool = option(Kind.SWITCH, False, "Write JSON.")
 
-
-OWN = ("wish", "interactive", "output", "json")
-"""Flags that are no fields of a wish."""
 
 COMMAND = Command(
     name="deploy plan",
@@ -132,7 +135,7 @@ COMMAND = Command(
         "qanat deploy plan --wish wish.yaml --output plan.yaml",
         "qanat deploy plan --interactive",
     ),
-    groups=(),
+    groups=(WishFlags,),
     own=PlanFlags,
     word="",
     word_help="",
@@ -149,7 +152,7 @@ def main(arguments: Sequence[str]) -> int:
     flags, words = read_action(COMMAND, PlanFlags, arguments)
     if words:
         raise ConfigError(f"{words[0]!r} belongs to no flag; the model is named by --model.")
-    wish = read_wish(flags)
+    wish = read_wish(flags, is_asking=flags.interactive)
     from qanat.deploy.plan.planner import plan
     from qanat.deploy.plan.report import text_report, to_json
 
@@ -163,18 +166,22 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def read_wish(flags: PlanFlags) -> Wish:
+def read_wish(flags: WishFlags, is_asking: bool = False) -> Wish:
     """The wish of the file, the flags and the answers; flags win over the file.
+
+    Args:
+        flags: as given.
+        is_asking: asks at the terminal for what they leave open.
 
     Raises:
         ConfigError: model or machine is missing, or something cannot be read.
     """
     known = _fields_of_file(flags.wish) if flags.wish is not None else {}
-    for one in fields(PlanFlags):
+    for one in fields(WishFlags):
         value = getattr(flags, one.name)
-        if one.name not in OWN and value is not None:
+        if one.name != "wish" and value is not None:
             known[one.name] = _overrides(value) if one.name == "overrides" else value
-    if flags.interactive:
+    if is_asking:
         return _ask(known)
     for name in ("model", "hardware"):
         if name not in known:

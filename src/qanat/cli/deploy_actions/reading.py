@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 from qanat.cli.command import Command
 from qanat.cli.terminal import echo, tell
 from qanat.config.command_line import Grammar, read_command_line
-from qanat.config.options import options_of
 from qanat.config.wishes import merge, settings_of_flags
 
 OptionsT = TypeVar("OptionsT")
@@ -20,12 +19,13 @@ def read_action(
 ) -> tuple[OptionsT, tuple[str, ...]]:
     """The flags of an action as an instance of `options`, and the words beside them.
 
-    Flags that were not given keep the default of their field.
+    `options` is the command's own dataclass, and inherits from those of its groups. Flags that were not given keep
+    the default of their field.
 
     Raises:
         ConfigError: an unknown flag, or a value that its flag does not take; names the flag.
     """
-    own = {one.flag.removeprefix("--"): one for one in options_of(command.own)}
+    own = {one.flag.removeprefix("--"): one for one in command.options}
     grammar = Grammar.of(own.values(), with_known_flags=False)
     line = read_command_line(arguments, grammar)
     flags, _ = settings_of_flags(line.written, grammar.kinds)

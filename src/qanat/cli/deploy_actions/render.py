@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from qanat.cli.command import Command
+from qanat.cli.deploy_actions.plan import WishFlags, read_wish
 from qanat.cli.deploy_actions.reading import read_action, say
 from qanat.cli.terminal import tell
 from qanat.config.options import option
@@ -23,7 +24,7 @@ ENV_NAME = "env.sh"
 
 
 @dataclass(frozen=True, kw_only=True)
-class RenderFlags:
+class RenderFlags(WishFlags):
     """Render."""
 
     language: Literal["en", "zh"] = option(Kind.TEXT, "en", "Language of the README.", choices=("en", "zh"))
@@ -46,21 +47,22 @@ COMMAND = Command(
     name="deploy render",
     summary="Write scripts, manifests and a README that run a plan.",
     description=(
-        "Takes the plan that `qanat deploy plan --output` wrote and writes a folder that runs it: env.sh, the one\n"
-        "file to edit, for each node scripts that prepare the machine, start the container and stop it, the proxy\n"
-        "of disaggregated serving, checks, manifests, and a README that says what to do in which order.\n"
+        "Takes the plan that `qanat deploy plan --output` wrote, or makes one of the same flags, and writes a folder\n"
+        "that runs it: env.sh, the one file to edit, for each node scripts that prepare the machine, start the\n"
+        "container and stop it, the proxy of disaggregated serving, checks, manifests, and a README that says what\n"
+        "to do in which order.\n"
         "The folder is written as a whole or not at all. What is right already is not touched, files of others stay,\n"
         "and so do edits of env.sh; nothing outside of the folder is written."
     ),
     examples=(
         "qanat deploy render plan.yaml deployment/",
-        "qanat deploy render plan.yaml deployment/ --dry-run",
+        "qanat deploy render deployment/ --model Qwen3.5-35B-A3B --hardware atlas-800-a3 --concurrency 64",
         "qanat deploy render plan.yaml deployment/ --language zh --install source",
     ),
-    groups=(),
+    groups=(WishFlags,),
     own=RenderFlags,
     word="PLAN FOLDER",
-    word_help="The plan, and the folder to write.",
+    word_help="The plan, unless flags say what is asked for, and the folder to write.",
     takes_file=False,
 )
 
@@ -69,16 +71,11 @@ def main(arguments: Sequence[str]) -> int:
     """`qanat deploy render`; returns the exit code.
 
     Raises:
-        ConfigError: no plan or no folder, a plan that cannot be read or rendered, or a folder that cannot be written.
+        ConfigError: no plan or no folder, a plan that cannot be read or rendered, an impossible wish, or a folder
+            that cannot be written.
     """
     flags, words = read_action(COMMAND, RenderFlags, arguments)
-    if len(words) != 2:
-        raise ConfigError(
-            "name a plan and the folder to write, e.g. qanat deploy render plan.yaml deployment/; "
-            "qanat deploy plan ... --output plan.yaml makes a plan."
-        )
-    plan = read_plan(Path(words[0]))
-    folder = Path(words[1])
+    plan, folder = _plan_and_folder(flags, words)
     from qanat.deploy.render.folder import render
     from qanat.deploy.render.model import RenderOptions
     from qanat.deploy.render.write import write_folder
@@ -101,6 +98,32 @@ def main(arguments: Sequence[str]) -> int:
     for warning in plan.warnings:
         tell(f"note: {warning}")
     return 0
+
+
+def _plan_and_folder(flags: RenderFlags, words: Sequence[str]) -> tuple[Plan, Path]:
+    """The plan of the file or of the flags, and the folder to write."""
+    wished = [one.name for one in fields(WishFlags) if getattr(flags, one.name) is not None]
+    if len(words) not in (1, 2):
+        raise ConfigError(
+            "name a plan and the folder to write, e.g. qanat deploy render plan.yaml deployment/; "
+            "qanat deploy plan ... --output plan.yaml makes a plan."
+        )
+    if len(words) == 2:
+        if wished:
+            flag = "--" + wished[0].replace("_", "-")
+            raise ConfigError(
+                f"{flag} is part of the plan {words[0]} already; give a plan or flags.", param=flag
+            )
+        return read_plan(Path(words[0])), Path(words[1])
+    if not wished:
+        raise ConfigError(
+            f"{words[0]} alone is not enough: name a plan and the folder to write, or the folder with --model and "
+            "--hardware."
+        )
+    wish = read_wish(flags)
+    from qanat.deploy.plan.planner import plan
+
+    return plan(wish), Path(words[0])
 
 
 def read_plan(path: Path) -> Plan:

@@ -28,7 +28,8 @@ from qanat.deploy.render.shell import (
     word,
 )
 
-PATH_LISTS = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PATH", "PYTHONPATH")
+PRELOADED = "LD_PRELOAD"
+PATH_LISTS = ("LD_LIBRARY_PATH", PRELOADED, "PATH", "PYTHONPATH")
 """Variables that hold several paths: a value goes before what the image has, not in its place."""
 WEB_PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY")
 ACTIVATE = f'# shellcheck source=/dev/null\nsource "${INSTALL_DIR}/venv/bin/activate"'
@@ -53,12 +54,18 @@ def serve_script(plan: Plan, node: Node, options: RenderOptions) -> RenderedFile
         f"Image: {plan.image}"
     )
     environment = engine_environment(plan, node)
+    allocators: list[Word] = list(known_paths("allocator", plan))
+    preloaded = environment.get(PRELOADED)
+    if isinstance(preloaded, str) and "jemalloc" in preloaded:
+        # What is preloaded and is not there is only told, at every start of every process.
+        allocators = list(dict.fromkeys([*preloaded.split(":"), *allocators]))
+        del environment[PRELOADED]
     parts = [
         source_environment(2),
         assignments({"node": node.name}),
         array("needed_variables", _needed(plan, node, options)),
         array("environment_scripts", list(known_paths("environment_script", plan))),
-        array("allocators", list(known_paths("allocator", plan))),
+        array("allocators", allocators),
         body("say.sh"),
         body("serve.sh"),
         body("needed.sh"),
