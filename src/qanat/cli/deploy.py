@@ -17,6 +17,7 @@ ACTIONS = {
     "render": "write scripts, manifests and a README that run a plan",
     "lint": "check scripts, manifests and guides before they run",
     "preflight": "check a host before a deployment is started on it",
+    "up": "run a rendered folder on this host",
     "diagnose": "say from logs and metrics why a service fails or is slow",
     "verify": "ask a running service until it is known to work",
 }
@@ -25,6 +26,9 @@ ACTIONS = {
 EXAMPLES = (
     "qanat deploy plan --model Qwen3.5-35B-A3B --hardware atlas-800-a3 --concurrency 64 --output plan.yaml",
     "qanat deploy render plan.yaml deployment/",
+    "qanat deploy preflight deployment/ --node server-0",
+    "qanat deploy up deployment/",
+    "qanat deploy verify http://127.0.0.1:8000",
     "qanat deploy lint run_p.sh run_d.sh proxy.sh --image v0.18.0rc1-a3",
 )
 

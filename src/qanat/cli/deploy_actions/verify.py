@@ -116,15 +116,18 @@ def main(arguments: Sequence[str]) -> int:
         raise ConfigError("--skip model needs --model, as nothing else finds the name.", param="--model")
     service = Service(_exchange(options, words, planned), settings.timeout_s)
     context = Context(service, settings)
-    outcomes = verify(context, checks, is_quiet=options.json)
+    import asyncio
+
     from qanat.deploy.verify import report
+
+    outcomes = asyncio.run(verify(context, checks, is_quiet=options.json))
 
     if options.json:
         say(json.dumps(report.json_report(outcomes, context), indent=2, ensure_ascii=False))
     return FAILED if report.has_failed(outcomes) else 0
 
 
-def verify(context: Context, checks: Sequence[Check], *, is_quiet: bool = False) -> list[Outcome]:
+async def verify(context: Context, checks: Sequence[Check], *, is_quiet: bool = False) -> list[Outcome]:
     """Runs checks and shows each outcome as it comes.
 
     Args:
@@ -132,12 +135,6 @@ def verify(context: Context, checks: Sequence[Check], *, is_quiet: bool = False)
         checks: in order.
         is_quiet: show nothing.
     """
-    import asyncio
-
-    return asyncio.run(_verify(context, checks, is_quiet))
-
-
-async def _verify(context: Context, checks: Sequence[Check], is_quiet: bool) -> list[Outcome]:
     from qanat.deploy.verify.report import row, summary
     from qanat.deploy.verify.run import run_checks
 
@@ -209,10 +206,15 @@ def _exchange(options: VerifyOptions, words: Sequence[str], planned: Planned | N
             else "for example http://127.0.0.1:8000"
         )
         raise ConfigError(f"name the URL of the service: {why}.", param="URL")
-    return Exchange(read_address(url), _key(options.api_key_env), _tls(options.ca_file))
+    return Exchange(read_address(url), key_of(options.api_key_env), _tls(options.ca_file))
 
 
-def _key(variable: str | None) -> str | None:
+def key_of(variable: str | None) -> str | None:
+    """The API key in a variable; None without a variable.
+
+    Raises:
+        ConfigError: it is not set, or cannot be sent.
+    """
     if variable is None:
         return None
     from qanat.config.env import secret_of
