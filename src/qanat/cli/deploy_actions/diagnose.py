@@ -5,12 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from qanat.cli.command import Command
 from qanat.cli.deploy_actions.reading import read_action, say
 from qanat.config.options import option
 from qanat.config.values import Kind
 from qanat.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from qanat.deploy.diagnose.diagnosis import LogDiagnosis
+    from qanat.deploy.diagnose.evidence import Evidence
+    from qanat.deploy.plan.model import Plan
 
 FOUND = 1
 """Exit code where something is wrong."""
@@ -46,6 +53,12 @@ class DiagnoseOptions:
         Kind.TEXT,
         None,
         "Plan of the deployment (qanat deploy plan --output), for settings that metrics lack.",
+    )
+    role: str | None = option(
+        Kind.TEXT,
+        None,
+        "Whose settings of --plan count, where prefill and decode are apart. Default: those of decode.",
+        choices=("server", "prefill", "decode"),
     )
     interval_s: float = option(
         Kind.NUMBER, 10.0, "With --metrics ADDRESS: seconds between both readings.", minimum=0.1, maximum=3600
@@ -85,14 +98,48 @@ def main(arguments: Sequence[str]) -> int:
         ConfigError: nothing to read, something that cannot be read, or flags that do not fit together.
     """
     options, words = read_action(COMMAND, DiagnoseOptions, arguments)
-    if not words and not options.docker and not options.metrics and not options.bench:
+    has_logs = bool(words or options.docker)
+    _check(options, has_logs)
+    # Files of figures first: a mistake in their names should not show after a gigabyte of logs.
+    evidence = _evidence(options) if options.metrics or options.bench else None
+    diagnosis = _diagnosis(options, words) if has_logs else None
+    texts: list[str] = []
+    data: dict[str, object] = {}
+    has_faults = False
+    if diagnosis is not None:
+        from qanat.deploy.diagnose import log_report
+
+        has_faults = diagnosis.has_faults
+        texts.append("" if options.json else log_report.text_report(diagnosis))
+        data = log_report.json_report(diagnosis) if options.json else {}
+    if evidence is not None:
+        from qanat.deploy.diagnose import metrics_report
+        from qanat.deploy.diagnose.questions import answers
+        from qanat.deploy.diagnose.verdict import Answer
+
+        _add_settings(evidence, options, diagnosis)
+        verdicts = list(answers(evidence))
+        has_faults = has_faults or any(one.answer is Answer.CAUSE for one in verdicts)
+        texts.append(metrics_report.text_report(evidence, verdicts))
+        performance = metrics_report.json_report(evidence, verdicts)
+        data = {**data, "performance": performance} if diagnosis is not None else performance
+    say(json.dumps(data, indent=2, ensure_ascii=False) if options.json else "\n\n".join(texts))
+    return FOUND if has_faults else 0
+
+
+def _check(options: DiagnoseOptions, has_logs: bool) -> None:
+    if not has_logs and not options.metrics and not options.bench:
         raise ConfigError("name a log, e.g. qanat deploy diagnose serve.log; - reads standard input.")
-    return _logs(options, words)
+    if options.before and not options.metrics:
+        raise ConfigError("--before goes with --metrics FILE.", param="--before")
+    if (options.plan or options.role) and not (options.metrics or options.bench):
+        raise ConfigError("--plan is for --metrics or --bench; logs hold their settings.", param="--plan")
+    if options.role and not options.plan:
+        raise ConfigError("--role names a role of --plan.", param="--role")
 
 
-def _logs(options: DiagnoseOptions, words: Sequence[str]) -> int:
+def _diagnosis(options: DiagnoseOptions, words: Sequence[str]) -> LogDiagnosis:
     from qanat.deploy.diagnose.diagnosis import diagnose_logs
-    from qanat.deploy.diagnose.log_report import json_report, text_report
     from qanat.deploy.diagnose.log_source import container_image, container_source, source_of
     from qanat.deploy.knowledge.versions import parse_image
     from qanat.deploy.lint.engine import ImageError
@@ -104,11 +151,52 @@ def _logs(options: DiagnoseOptions, words: Sequence[str]) -> int:
         running = container_image(options.docker)
         image = image or (running if running and parse_image(running) else None)
     try:
-        diagnosis = diagnose_logs(sources, image)
+        return diagnose_logs(sources, image)
     except ImageError as error:
         raise ConfigError(f"--image {error}", param="--image") from None
-    if options.json:
-        say(json.dumps(json_report(diagnosis), indent=2, ensure_ascii=False))
-    else:
-        say(text_report(diagnosis))
-    return FOUND if diagnosis.has_faults else 0
+
+
+def _evidence(options: DiagnoseOptions) -> Evidence:
+    from qanat.deploy.diagnose.bench import read_bench
+    from qanat.deploy.diagnose.evidence import Evidence, settings_of_plan, view_of
+    from qanat.deploy.diagnose.metrics import read_metrics
+
+    evidence = Evidence()
+    if options.plan:
+        plan = _read_plan(options.plan)
+        try:
+            settings = settings_of_plan(plan, options.role)
+        except KeyError:
+            roles = ", ".join(role.name for role in plan.roles)
+            raise ConfigError(
+                f"{options.plan} has no role {options.role}; it has {roles}.", param="--role"
+            ) from None
+        evidence.view = view_of(settings, options.image or plan.image)
+        evidence.settings_from = "the plan"
+    if options.bench:
+        evidence.bench = read_bench(options.bench)
+    if options.metrics:
+        evidence.metrics = read_metrics(options.metrics, options.before, options.interval_s)
+    return evidence
+
+
+def _read_plan(path: str) -> Plan:
+    from qanat.deploy.plan.files import decode_plan
+
+    try:
+        text = Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror or error}", param="--plan") from None
+    return decode_plan(text, path)
+
+
+def _add_settings(evidence: Evidence, options: DiagnoseOptions, diagnosis: LogDiagnosis | None) -> None:
+    """Takes from the log what no plan has said: what runs goes by the log, what was meant by the plan."""
+    from qanat.deploy.diagnose.evidence import evidence_of_log
+
+    if diagnosis is None:
+        return
+    of_log = evidence_of_log(diagnosis, options.image)
+    evidence.is_async = of_log.is_async
+    if evidence.view is None:
+        evidence.view, evidence.settings_from = of_log.view, of_log.settings_from

@@ -173,6 +173,17 @@ class LogStage(Lifetime, frozen=True, kw_only=True):
     begins_anew: bool = False
 
 
+class Metric(Lifetime, frozen=True, kw_only=True):
+    """A figure that /metrics of vLLM gives: `names` are its names over the versions, the newest first.
+
+    Counters are listed without `_total`, histograms without `_bucket`, `_sum` and `_count`.
+    """
+
+    kind: Literal["counter", "gauge", "histogram", "labels"]
+    names: tuple[str, ...]
+    about: str
+
+
 Catch = Literal["plan", "lint", "preflight", "verify", "diagnose", "nothing"]
 """Which action of `qanat deploy` tells of a fault."""
 
