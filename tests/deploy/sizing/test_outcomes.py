@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import msgspec
 import pytest
 
 from qanat.deploy.knowledge.model import Baseline
@@ -123,11 +124,11 @@ def test_ops_001_more_sequences_than_blocks_names_both_numbers_and_what_runs_at_
 
 
 def test_the_number_that_runs_at_once_is_the_largest_that_fits() -> None:
-    # Steps so large that the logits of the sequences are not what decides about activations.
-    settings: dict[str, Any] = {"gpu_memory_utilization": 0.7, "max_num_batched_tokens": 65536}
-    resident = most_resident(*_computed(example(**settings, max_num_seqs=1)))
-    assert fits(*_computed(example(**settings, max_num_seqs=resident)))
-    assert not fits(*_computed(example(**settings, max_num_seqs=resident + 1)))
+    layout, memory = _computed(example())
+    # 275 blocks for the long sequence, 16 for each that begins, one that the engine keeps empty.
+    for num_blocks, resident in ((1 + 275 + 9 * 16, 10), (275 + 9 * 16, 9), (1 + 275, 1), (275, 0)):
+        some = msgspec.structs.replace(memory, num_blocks=num_blocks)
+        assert most_resident(layout, some) == resident
 
 
 def few_blocks(**changes: Any) -> Layout:
