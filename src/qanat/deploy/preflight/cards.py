@@ -31,7 +31,7 @@ def check_found(host: Host, target: Target) -> Iterator[Result]:
     """Whether npu-smi runs and shows NPUs."""
     output = host.run("npu-smi", "info")
     if output.problem == "not found":
-        devices = [name for name in host.names("/dev") or () if name.startswith("davinci")]
+        devices = [name for name in host.names("/dev") or () if name.removeprefix("davinci").isdigit()]
         if devices:
             yield failure("npus-found", f"/dev has {len(devices)} devices of NPUs, but there is no npu-smi")
         else:

@@ -121,6 +121,8 @@ def _open_ports(wire: Wire, ports: tuple[int, ...]) -> tuple[dict[int, str], int
         opened = [port for port in ports if _can_listen(stack, address, port)]
         wire.send("open", ports=opened)
         message = wire.receive("tried")
+    # Where both ends are on one host, the other may open the same ports only now.
+    wire.send("closed")
     closed = message.get("closed")
     if not isinstance(closed, dict) or not set(closed) <= {str(port) for port in opened}:
         raise PeerError("the other end does not say which ports it reached")
@@ -141,6 +143,7 @@ def _try_ports(wire: Wire) -> tuple[dict[int, str], int]:
         if reason is not None:
             closed[port] = reason
     wire.send("tried", closed={str(port): reason for port, reason in closed.items()})
+    wire.receive("closed")
     return closed, len(ports)
 
 
@@ -153,7 +156,7 @@ def _can_listen(stack: contextlib.ExitStack, address: str, port: int) -> bool:
         server.bind((address, port))
         server.listen(4)
     except OSError as error:
-        return error.errno == errno.EADDRINUSE
+        return error.errno == errno.EADDRINUSE and _connect(address, port) is None
     return True
 
 
