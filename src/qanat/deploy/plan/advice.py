@@ -90,19 +90,17 @@ class Advice:
     Attributes:
         notes: by what was chosen, in order; a later note for the same thing takes the place of the first.
         numbers: what reasons may name in braces.
-        used: names of the practices that were followed.
     """
 
     knowledge: Knowledge
     situation: Situation
     notes: dict[str, Note] = field(default_factory=dict)
     numbers: dict[str, Any] = field(default_factory=dict)
-    used: set[str] = field(default_factory=set)
 
     def sized(self, tp: int, dp: int) -> Advice:
         """Advice for an engine of these sizes, with the notes made so far."""
         situation = replace(self.situation, tp=tp, dp=dp)
-        return Advice(self.knowledge, situation, dict(self.notes), dict(self.numbers), set(self.used))
+        return Advice(self.knowledge, situation, dict(self.notes), dict(self.numbers))
 
     def find(self, what: str) -> Practice | None:
         """The practice that holds; None if there is none."""
@@ -117,6 +115,15 @@ class Advice:
             for practice in self.knowledge.tables[table].entries.values():
                 if practice.what == what:
                     yield practice
+
+    def heed(self) -> list[Practice]:
+        """All cautions that hold."""
+        return [
+            practice
+            for practice in self._practices("caution")
+            if is_in_range(self.situation.version, practice.since, practice.until)
+            and holds(practice.when, self.situation)
+        ]
 
     def take(self, what: str, stated: Any = None) -> Any:
         """What the user stated, else what practice says; None if there is no practice. Notes it."""
@@ -136,7 +143,6 @@ class Advice:
             self._follow(what, practice, value)
 
     def _follow(self, what: str, practice: Practice, value: Any) -> None:
-        self.used.add(practice.name)
         self.notes[what] = Note(
             value, practice.reason, practice.source, practice.confidence, practice.changes_if
         )

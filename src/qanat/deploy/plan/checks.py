@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import msgspec
 
+from qanat.deploy.knowledge.load import Knowledge
 from qanat.deploy.knowledge.model import Severity
-from qanat.deploy.knowledge.versions import is_in_range
 from qanat.deploy.lint.engine import lint
-from qanat.deploy.plan.advice import Advice, Situation, holds
+from qanat.deploy.plan.advice import Advice, Situation
 from qanat.deploy.plan.arrangement import Arrangement
 from qanat.deploy.plan.errors import ImpossibleWish
 from qanat.deploy.plan.model import Plan
 from qanat.deploy.plan.script import documents
 from qanat.deploy.plan.subject import Subject
-from qanat.deploy.plan.wish import Wish
+from qanat.deploy.plan.wish import Topology, Wish
 
 COUNTS = (
     "nodes",
@@ -77,6 +77,19 @@ def check_model_fields(wish: Wish, subject: Subject) -> None:
         raise ImpossibleWish(why, param="--npu-memory-gib", candidates=candidates)
 
 
+def check_prefix_caching(wish: Wish, subject: Subject, topology: Topology, knowledge: Knowledge) -> None:
+    """Refuses prefix caching where hybrid models are served apart.
+
+    Raises:
+        ImpossibleWish: with the effect that is known.
+    """
+    if wish.prefix_caching and subject.model.is_hybrid and topology is Topology.DISAGGREGATED:
+        rule = knowledge.rules["HYB005"]
+        why = f"--prefix-caching with --topology pd for {subject.model.name} ({rule.name}): {rule.effect}"
+        candidates = [msgspec.structs.replace(wish, prefix_caching=False)]
+        raise ImpossibleWish(why, param="--prefix-caching", candidates=candidates)
+
+
 def check_support(wish: Wish, subject: Subject, advice: Advice) -> None:
     """Refuses what is known not to work on a chip or in a release.
 
@@ -85,7 +98,6 @@ def check_support(wish: Wish, subject: Subject, advice: Advice) -> None:
     """
     practice = advice.find("support")
     if practice is not None and practice.value is False:
-        advice.used.add(practice.name)
         why = f"{subject.model.name} on {subject.chip.name} ({practice.name}): {practice.reason}."
         candidates = [
             msgspec.structs.replace(wish, topology=None, nodes=None),
@@ -96,14 +108,7 @@ def check_support(wish: Wish, subject: Subject, advice: Advice) -> None:
 
 def cautions(advice: Advice) -> list[str]:
     """Everything that the user should know of this kind of deployment."""
-    found = []
-    for table in ("practices_sizes", "practices_switches", "practices_environment"):
-        for practice in advice.knowledge.tables[table].entries.values():
-            is_there = is_in_range(advice.situation.version, practice.since, practice.until)
-            if practice.what == "caution" and is_there and holds(practice.when, advice.situation):
-                advice.used.add(practice.name)
-                found.append(f"{practice.reason} ({practice.source})")
-    return found
+    return [f"{practice.reason} ({practice.source})" for practice in advice.heed()]
 
 
 def check_window(wish: Wish, subject: Subject, window: int, advice: Advice) -> None:
@@ -118,7 +123,6 @@ def check_window(wish: Wish, subject: Subject, window: int, advice: Advice) -> N
     practice = advice.find("--hf-overrides")
     how = ""
     if practice is not None and isinstance(practice.value, dict):
-        advice.used.add(practice.name)
         text = msgspec.json.encode(practice.value).decode()
         overrides = {**wish.overrides, "hf-overrides": text}
         candidates.append(msgspec.structs.replace(wish, overrides=overrides))
@@ -141,10 +145,15 @@ def checked(plan: Plan, wish: Wish) -> Plan:
     for finding in lint(documents(plan), plan.image):
         if finding.severity is Severity.INFO:
             continue
-        text = f"{finding.message} ({finding.rule_id}); fix: {finding.fix.text}"
+        text = f"{finding.message} ({finding.rule_id}). Fix: {finding.fix.text.rstrip('.')}."
         if finding.severity is Severity.ERROR or not wish.overrides:
-            candidates = [msgspec.structs.replace(wish, overrides={})]
-            raise ImpossibleWish(text, candidates=candidates)
+            stated = ("max_num_batched_tokens", "gpu_memory_utilization")
+            candidates = [
+                msgspec.structs.replace(wish, overrides={}),
+                *(msgspec.structs.replace(wish, **{name: None}) for name in stated),
+                msgspec.structs.replace(wish, prefix_caching=None),
+            ]
+            raise ImpossibleWish(f"This would not work: {text}", candidates=candidates)
         if text not in warnings:
             warnings.append(text)
     return msgspec.structs.replace(plan, warnings=tuple(warnings))

@@ -34,7 +34,17 @@ def capture_sizes(step: int, largest: int) -> tuple[int, ...]:
     counts, count = [], 1
     while count < num_steps:
         counts.append(count)
-        count += 1 if count < 4 else 2 if count < 8 else 4 if count < 32 else 8 if count < 64 else 16
+        count += (
+            1
+            if count < 4
+            else 2
+            if count < 8
+            else 4
+            if count < 32
+            else 8
+            if count < 64
+            else max(16, count // 8)
+        )
     return tuple(step * one for one in (*counts, num_steps)) if num_steps else ()
 
 

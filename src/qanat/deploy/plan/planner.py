@@ -13,6 +13,7 @@ from qanat.deploy.plan.assemble import assemble
 from qanat.deploy.plan.checks import (
     check_model_fields,
     check_numbers,
+    check_prefix_caching,
     check_support,
     check_window,
     checked,
@@ -21,7 +22,7 @@ from qanat.deploy.plan.checks import (
 from qanat.deploy.plan.commands import command_line
 from qanat.deploy.plan.engines import Engine, Misfit, Task
 from qanat.deploy.plan.errors import ImpossibleWish
-from qanat.deploy.plan.fitting import settle
+from qanat.deploy.plan.fitting import settle, too_few_nodes
 from qanat.deploy.plan.misfits import does_not_fit, unequal, uneven
 from qanat.deploy.plan.model import Plan
 from qanat.deploy.plan.nearby import nearby
@@ -127,6 +128,7 @@ def _plan_variant(wish: Wish, overrides: Overrides, variant: str, knowledge: Kno
         first = arrangement.groups[0].role
         common = Advice(knowledge, situation_of(subject, arrangement, asked, first))
         check_support(asked, subject, common)
+        check_prefix_caching(asked, subject, arrangement.topology, knowledge)
         window = window_of(subject, overrides)
         check_window(asked, subject, window, common)
         speculation = choose_speculation(asked, subject, knowledge, common)
@@ -176,6 +178,9 @@ def _engines(
         engine = _best(task, group, arrangement, divisor)
         if isinstance(engine, Misfit):
             return engine
+        short = too_few_nodes(task, engine)
+        if short is not None:
+            return short
         found[group.role] = engine
     return tuple(found[group.role] for group in arrangement.groups)
 
