@@ -147,7 +147,7 @@ def test_bytes_that_are_no_text_do_not_stop_it(tmp_path: Path, capsys: pytest.Ca
         (["lint", "{file}", "--image", "latest"], "--image"),
         (["lint", "{file}", "--jsn"], "--json"),
         (["lint", "{file}", "--tensor-parallel-size", "2"], "--tensor-parallel-size"),
-        (["plann"], "there are: lint"),
+        (["lintt"], "Did you mean lint?"),
     ],
 )
 def test_mistakes_of_the_command_line_are_told(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from qanat.deploy.knowledge.load import Knowledge
 from qanat.deploy.knowledge.model import Chip
 from qanat.deploy.knowledge.versions import Version, parse_image, parse_version
 from qanat.deploy.lint.view import LaunchView
-from qanat.deploy.sources.launch import Document
+from qanat.deploy.sources.launch import Container, Document
 from qanat.deploy.sources.values import Place, Source
 
 _VERSION = re.compile(r"v?\d+\.\d+\.\d+(?:\.?rc\d+)?(?:\.post\d+)?", re.ASCII)
@@ -178,33 +179,70 @@ class FileSet:
         return [view for document in self.documents for view in document.servers()]
 
     def circles(self, members: Sequence[LaunchView]) -> list[list[LaunchView]]:
-        """Launches that may belong together: those of one file, else of one folder, else what is left over."""
-        by_file = _grouped(members, lambda view: view.document.path)
-        alone = [group[0] for group in by_file if len(group) == 1]
-        by_folder = _grouped(alone, lambda view: folder_of(view.document.path))
-        rest = [group[0] for group in by_folder if len(group) == 1]
-        circles = [group for group in (*by_file, *by_folder) if len(group) > 1]
-        return [*circles, rest] if rest else circles
+        """Launches that may belong together: those of one file, else of one folder, else of the nearest one above."""
+        circles = []
+        groups = _grouped(members, lambda view: view.document.path)
+        alone = [group[0] for group in groups if len(group) == 1]
+        circles += [group for group in groups if len(group) > 1]
+        depth = max((view.document.path.count("/") for view in alone), default=0)
+        while alone and depth >= 0:
+            groups = _grouped(alone, functools.partial(_ancestor, depth))
+            circles += [group for group in groups if len(group) > 1]
+            alone = [group[0] for group in groups if len(group) == 1]
+            depth -= 1
+        return [*circles, *([one] for one in alone)]
 
-    def near(self, document: Document, candidates: NearIndex) -> list[LaunchView]:
-        """The candidates in the same file, else in the same folder, else all."""
-        return (
-            candidates.by_file.get(document.path)
-            or candidates.by_folder.get(folder_of(document.path))
-            or candidates.all
-        )
+    def near(self, document: Document, candidates: Sequence[LaunchView]) -> list[LaunchView]:
+        """The candidates in the same file, else those whose folder has most in common, files of the same kind first."""
+        own = [view for view in candidates if view.document.path == document.path]
+        if own:
+            return own
+
+        def nearness(view: LaunchView) -> tuple[int, bool]:
+            pairs = zip(_folders(view.document.path), _folders(document.path), strict=False)
+            common = 0
+            for one, other in pairs:
+                if one != other:
+                    break
+                common += 1
+            return common, view.document.kind == document.kind
+
+        best = max(map(nearness, candidates), default=None)
+        return [view for view in candidates if nearness(view) == best]
+
+    def started_scripts(self) -> Iterator[tuple[Container, LaunchView]]:
+        """Containers with the servers of the checked scripts that they run, found by their path in the container."""
+        scripts = [view for view in self.documents if view.document.kind == "shell" and view.servers()]
+        for document in self.documents:
+            for container in document.document.containers:
+                for word in container.command if scripts else ():
+                    for view in _script(container, word.text, document.document.path, scripts):
+                        yield from ((container, server) for server in view.servers())
 
 
-class NearIndex:
-    """Launches by the file and the folder they stand in."""
+def _script(
+    container: Container, path: str, origin: str, scripts: Sequence[DocumentView]
+) -> list[DocumentView]:
+    """The script that stands at a path of a container, in a folder of the host; empty if it is none of these."""
+    if not path.startswith("/") or not path.endswith((".sh", ".bash")):
+        return []
+    targets = [mount.text.split(":")[1].rstrip("/") for mount in container.mounts if ":" in mount.text]
+    inside = [path.removeprefix(f"{target}/") for target in targets if path.startswith(f"{target}/")]
+    if not inside:
+        return []
+    rest = min(inside, key=len)
+    fitting = [view for view in scripts if f"/{view.document.path}".endswith(f"/{rest}")]
+    near = [view for view in fitting if _folders(view.document.path)[:1] == _folders(origin)[:1]]
+    chosen = near or fitting
+    return chosen if len(chosen) == 1 else []
 
-    def __init__(self, views: Sequence[LaunchView]) -> None:
-        self.all = list(views)
-        self.by_file: dict[str, list[LaunchView]] = {}
-        self.by_folder: dict[str, list[LaunchView]] = {}
-        for view in views:
-            self.by_file.setdefault(view.document.path, []).append(view)
-            self.by_folder.setdefault(folder_of(view.document.path), []).append(view)
+
+def _ancestor(depth: int, view: LaunchView) -> str:
+    return "/".join(_folders(view.document.path)[:depth])
+
+
+def _folders(path: str) -> list[str]:
+    return path.split("/")[:-1]
 
 
 def folder_of(path: str) -> str:

@@ -78,6 +78,9 @@ def read_container_call(
         return ContainerCall(None, env, tuple(rest[1:]))
     for name in LISTS:
         settings.pop(name, None)
+    inner = list(rest[1:])
+    if (entry := settings.get("entrypoint")) is not None and entry.text:
+        inner.insert(0, entry)
     container = Container(
         image=rest[0],
         name=settings.get("name"),
@@ -89,10 +92,8 @@ def read_container_call(
         settings=settings,
         place=place,
         block=block,
+        command=tuple(inner),
     )
-    inner = list(rest[1:])
-    if (entry := settings.get("entrypoint")) is not None and entry.text:
-        inner.insert(0, entry)
     return ContainerCall(container, env, tuple(inner))
 
 

@@ -104,6 +104,7 @@ class Container:
             Kubernetes also enableServiceLinks, which stands beside the containers.
         place: of the command, or of the entry in the file.
         block: number of the piece of script.
+        command: what runs in it, entrypoint first.
     """
 
     image: Value | None
@@ -116,6 +117,7 @@ class Container:
     settings: dict[str, Value]
     place: Place
     block: int = 0
+    command: tuple[Value, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,10 @@ MAX_FOLLOWED = 500
 """Files that are opened because others name them; a script can name many."""
 _OWN_FOLDER = re.compile(r"dirname|BASH_SOURCE|\$\{?0\b|\$\{?PWD\b|\bpwd\b")
 """What stands for the folder of the script itself."""
-_INSIDE = re.compile(r"\)[\"']?((?:/[\w.-]+)+)[\"']?\s*(?:>\s*\S+\s*)?(?:&&|;)\s*pwd")
-"""A way from that folder inside of `$(cd "$(dirname "$0")/.." && pwd)`."""
+_INSIDE = re.compile(
+    r"(?:\)|\$\w+|\$\{\w+\})[\"']?((?:/[\w.-]+)+)[\"']?\s*(?:>\s*\S+\s*)?(?:&&|;)\s*pwd", re.ASCII
+)
+"""A way from that folder inside of `$(cd "$(dirname "$0")/.." && pwd)` or `$(cd "$HERE/.." && pwd)`."""
 _TAIL = re.compile(r"(?:[)}\"'*]|\$\w+|\$\{[^}]*\})((?:/[\w.-]+)+)$", re.ASCII)
 _PLAIN = re.compile(r"[\w./@%+-]+", re.ASCII)
 
@@ -41,6 +43,7 @@ class Library:
         self.maps: dict[str, list[tuple[str, Value]]] | None = None
         self._paths = {posixpath.normpath(path): path for path in texts}
         self._sources: dict[str, Source | None] = {}
+        self._contents: set[str] | None = None
 
     def find(self, origin: str, name: Value, is_environment: bool = False) -> Source | None:
         """The file that `name`, written in the file `origin`, stands for; None if it is not known here.
@@ -62,6 +65,14 @@ class Library:
     def text(self, path: str) -> str:
         """Content of a file that was found."""
         return next(source.text for source in self._sources.values() if source and source.path == path)
+
+    def holds(self, text: str) -> bool:
+        """Whether a checked script says just this."""
+        if self._contents is None:
+            self._contents = {
+                one.strip() for path, one in self.texts.items() if path.endswith((".sh", ".bash"))
+            }
+        return text.strip() in self._contents
 
     def manifests(self) -> Iterator[Source]:
         """The checked files that may hold a ConfigMap."""

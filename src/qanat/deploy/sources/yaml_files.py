@@ -135,10 +135,13 @@ class YamlReader:
             self._map_data(members)
 
     def _map_data(self, members: dict[str, Node]) -> None:
-        """The variables and the scripts that a ConfigMap holds."""
+        """The variables and the scripts that a ConfigMap holds; a script that is checked as a file is left to that."""
         block = self.reader.new_block()
         for key, value in self._entries(members):
+            library = self.reader.library
             if key.endswith((".sh", ".bash")):
+                if library is not None and library.holds(value.text):
+                    continue  # what is wrong in it is told where the script stands
                 self.reader.script(value, Variables(block=self.reader.new_block()), Scope())
             elif VARIABLE_NAME.fullmatch(key):
                 self.reader.assignments.append(Assignment(key, value, value.place, "container", block))
@@ -187,6 +190,11 @@ class YamlReader:
             settings["network"] = settings["network_mode"]
         security = members_of(members.get("securityContext"))
         privileged = members.get("privileged") or security.get("privileged")
+        inner = (
+            *self._words(members.get("entrypoint"), block),
+            *self._words(members.get("command"), block),
+            *self._words(members.get("args"), block),
+        )
         container = Container(
             image=self._value(image) if isinstance(image, yaml.ScalarNode) else None,
             name=settings.get("container_name") or settings.get("name"),
@@ -198,9 +206,9 @@ class YamlReader:
             settings=settings,
             place=self.code.place_of(node.start_mark.index, max(node.start_mark.index, node.end_mark.index)),
             block=block,
+            command=inner,
         )
-        inner = (*self._words(members.get("entrypoint"), block), *self._words(members.get("command"), block))
-        self.reader.run_in_container(container, (*inner, *self._words(members.get("args"), block)), Scope())
+        self.reader.run_in_container(container, inner, Scope())
 
     def _files(self, members: dict[str, Node], block: int) -> Iterator[Assignment]:
         """Variables of the files under `env_file`."""
@@ -258,7 +266,15 @@ class YamlReader:
         return dict(self.maps.get(name.value, ())).get(key.value)
 
     def _mounts(self, members: dict[str, Node]) -> Iterator[Value]:
-        yield from self._values(members.get("volumes"))
+        volumes = members.get("volumes")
+        for item in volumes.value if isinstance(volumes, yaml.SequenceNode) else []:
+            source, target = (members_of(item).get(name) for name in ("source", "target"))
+            if isinstance(item, yaml.ScalarNode):
+                yield self._value(item)
+            elif isinstance(source, yaml.ScalarNode) and isinstance(target, yaml.ScalarNode):
+                values = self._value(source), self._value(target)
+                text = f"{values[0].text}:{values[1].text}"
+                yield Value(text, values[0].place, (*values[0].unknown, *values[1].unknown))
         mounts = members.get("volumeMounts")
         for item in mounts.value if isinstance(mounts, yaml.SequenceNode) else []:
             path = members_of(item).get("mountPath")

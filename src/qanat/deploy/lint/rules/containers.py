@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from qanat.deploy.knowledge.load import Knowledge
 from qanat.deploy.knowledge.model import Chip
 from qanat.deploy.knowledge.versions import parse_image
-from qanat.deploy.lint.files import DocumentView
+from qanat.deploy.lint.files import DocumentView, FileSet
 from qanat.deploy.lint.finding import Edit
-from qanat.deploy.lint.registry import Hit, on_document
+from qanat.deploy.lint.registry import Hit, on_document, on_files
 from qanat.deploy.lint.view import TRANSFER, LaunchView
 from qanat.deploy.sources.env_files import QUOTES
 from qanat.deploy.sources.launch import Container
@@ -23,11 +24,11 @@ UB_DEVICE = "/dev/ummu"
 """A device that only one family of chips has."""
 
 
-def _chip_of(view: DocumentView, container: Container) -> Chip | None:
+def _chip_of(knowledge: Knowledge, container: Container) -> Chip | None:
     """The chip a container is for, by its devices or image; None if the image is no vllm-ascend one."""
     if container.image is None or "vllm-ascend" not in container.image.text:
         return None
-    for chip in view.knowledge.chips:
+    for chip in knowledge.chips:
         if UB_DEVICE in chip.devices and any(one.text.startswith(UB_DEVICE) for one in container.devices):
             return chip
     tag = parse_image(container.image.text)
@@ -35,7 +36,7 @@ def _chip_of(view: DocumentView, container: Container) -> Chip | None:
         return None
     suffixes = [suffix for suffix in tag.suffixes if suffix != "openeuler"]
     wanted = suffixes[0] if suffixes else ""
-    return next((chip for chip in view.knowledge.chips if chip.image_suffix == wanted), None)
+    return next((chip for chip in knowledge.chips if chip.image_suffix == wanted), None)
 
 
 @on_document("HOST008", "HOST009", "HOST010", "HOST012", "HOST015", "HOST016", "ENV034")
@@ -67,7 +68,7 @@ def _image(container: Container) -> Iterator[Hit]:
 
 def _own_chip(view: DocumentView, container: Container) -> Iterator[Hit]:
     """Devices that one family of chips has, beside an image for another one."""
-    chip = _chip_of(view, container)
+    chip = _chip_of(view.knowledge, container)
     tag = parse_image(container.image.text) if container.image else None
     if chip is None or tag is None or container.image is None or UB_DEVICE not in chip.devices:
         return
@@ -111,17 +112,27 @@ def with_servers(view: DocumentView) -> Iterator[Hit]:
         own = server.launch.container
         fitting = [own] if own is not None else _candidates(view, server)
         for container in fitting:
-            if container is own or _chip_of(view, container) == server.chip:
+            if container is own or _chip_of(view.knowledge, container) == server.chip:
                 yield from _devices(server, container)
-        yield from _chip(view, server, fitting)
-        yield from _addresses(view, server, fitting)
+        yield from _chip(view.knowledge, server, fitting)
+        yield from _addresses(view.knowledge, server, fitting)
         yield from _resources(server, fitting)
+
+
+@on_files("TOP007", "HOST015", "PD012", "PD013")
+def with_scripts(files: FileSet) -> Iterator[Hit]:
+    """Containers against the servers of the scripts that they run."""
+    for container, server in files.started_scripts():
+        yield from _devices(server, container)
+        yield from _chip(files.documents[0].knowledge, server, [container])
+        yield from _addresses(files.documents[0].knowledge, server, [container])
+        yield from _resources(server, [container])
 
 
 def _candidates(view: DocumentView, server: LaunchView) -> list[Container]:
     """The containers of a guide that a server may run in: those for its chip, else all of the file."""
-    containers = [one for one in view.document.containers if _chip_of(view, one) is not None]
-    same = [one for one in containers if _chip_of(view, one) == server.chip]
+    containers = [one for one in view.document.containers if _chip_of(view.knowledge, one) is not None]
+    same = [one for one in containers if _chip_of(view.knowledge, one) == server.chip]
     return same or containers
 
 
@@ -130,37 +141,33 @@ def _devices(server: LaunchView, container: Container) -> Iterator[Hit]:
     if not listed or container.is_privileged or server.num_local_ranks <= len(listed):
         return
     message = (
-        f"{len(listed)} devices; the server in line {server.launch.place.line} has "
-        f"{server.num_local_ranks} ranks"
+        f"{len(listed)} devices; the server in {_at(server, container)} has {server.num_local_ranks} ranks"
     )
     yield Hit("TOP007", listed[-1].place, message)
 
 
-def _chip(view: DocumentView, server: LaunchView, fitting: list[Container]) -> Iterator[Hit]:
+def _chip(knowledge: Knowledge, server: LaunchView, fitting: list[Container]) -> Iterator[Hit]:
     if server.chip is None or len(fitting) != 1 or fitting[0].image is None:
         return
-    built_for = _chip_of(view, fitting[0])
+    built_for = _chip_of(knowledge, fitting[0])
     if built_for is not None and built_for != server.chip:
-        message = (
-            f"the image is for {built_for.name}, the server in line {server.launch.place.line} "
-            f"for {server.chip.name}"
-        )
+        message = f"the image is for {built_for.name}, the server in {_at(server, fitting[0])} for {server.chip.name}"
         suffix = (
             f"a tag that ends with -{server.chip.image_suffix}" if server.chip.image_suffix else "no suffix"
         )
         yield Hit("HOST015", _written(fitting[0].image), message, suffix)
 
 
-def _addresses(view: DocumentView, server: LaunchView, fitting: list[Container]) -> Iterator[Hit]:
+def _addresses(knowledge: Knowledge, server: LaunchView, fitting: list[Container]) -> Iterator[Hit]:
     connector = server.connector
     if connector is None or connector.direction == "pool":
         return
     for container in fitting:
-        chip = _chip_of(view, container)
+        chip = _chip_of(knowledge, container)
         needs = chip is not None and HCCN in chip.mounts and server.chip in (None, chip)
         covered = _is_mounted(container, HCCN)
         if needs and not covered and container.image is not None:
-            message = f"{HCCN} is not mounted; the server in line {server.launch.place.line} needs it"
+            message = f"{HCCN} is not mounted; the server in {_at(server, container)} needs it"
             yield Hit("PD012", _written(container.image), message)
 
 
@@ -170,8 +177,18 @@ def _resources(server: LaunchView, fitting: list[Container]) -> Iterator[Hit]:
         return
     for container in fitting:
         if container.mounts and not _is_mounted(container, node.value):
-            message = f"{node.value} is not mounted in the container in line {container.place.line}"
+            where = _line(container.place, server.launch.place)
+            message = f"{node.value} is not mounted in the container in {where}"
             yield Hit("PD013", node.place, message)
+
+
+def _at(server: LaunchView, container: Container) -> str:
+    return _line(server.launch.place, container.place)
+
+
+def _line(place: Place, seen_from: Place) -> str:
+    """A line as a reader of another place would name it."""
+    return f"line {place.line}" if place.path == seen_from.path else f"{place.path}:{place.line}"
 
 
 def _is_mounted(container: Container, path: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from qanat.deploy.lint.files import FileSet, NearIndex
+from qanat.deploy.lint.files import FileSet
 from qanat.deploy.lint.reading import as_integer, read_integer
 from qanat.deploy.lint.registry import Hit, on_files
 from qanat.deploy.lint.view import SPECULATIVE, TRANSFER, LaunchView
@@ -20,11 +20,14 @@ def pairs(files: FileSet) -> Iterator[tuple[LaunchView, LaunchView]]:
     In one file a decode node belongs to the last prefill node before it; elsewhere to the only one in its folder, or
     the only one there is.
     """
-    producers = NearIndex([view for view in files.servers if view.kv_role == "kv_producer"])
+    producers = [view for view in files.servers if view.kv_role == "kv_producer"]
+    by_file: dict[str, list[LaunchView]] = {}
+    for producer in producers:
+        by_file.setdefault(producer.document.path, []).append(producer)
     for consumer in files.servers:
         if consumer.kv_role != "kv_consumer":
             continue
-        here = producers.by_file.get(consumer.document.path, [])
+        here = by_file.get(consumer.document.path, [])
         before = [view for view in here if view.launch.place.start < consumer.launch.place.start]
         chosen = before[-1:] or here[:1] or files.near(consumer.document, producers)
         if len(chosen) == 1:
@@ -106,7 +109,7 @@ def _at(view: LaunchView) -> str:
 @on_files("PD001", "PD002", "PD022")
 def proxies(files: FileSet) -> Iterator[Hit]:
     """Whether a proxy speaks the protocol of the servers behind it, and finds them."""
-    index = NearIndex([view for view in files.servers if view.kv_role])
+    index = [view for view in files.servers if view.kv_role]
     for document in files.documents:
         for proxy in document.proxies():
             servers = files.near(proxy.document, index)
