@@ -100,7 +100,9 @@ def test_a_file_beside_the_index_is_told(folder: Path) -> None:
 def test_a_quantised_weight_without_its_companion(tmp_path: Path, suffix: str) -> None:
     layer = "model.layers.0.mlp.up_proj."
     names = [name for name in ("weight", "weight_scale", "weight_offset") if name != suffix]
-    tensors = {layer + name: ("I8" if name == "weight" else "F32", (2, 1)) for name in names}
+    tensors: dict[str, tuple[str, tuple[int, ...]]] = {
+        layer + name: ("I8" if name == "weight" else "F32", (2, 1)) for name in names
+    }
     description = {name: "W8A8_DYNAMIC" for name in tensors}
     folder = write_model(tmp_path / "m", {"model.safetensors": tensors}, description=description)
     assert f"{layer}weight (W8A8_DYNAMIC) lacks {suffix}" in bad(folder)["model-quantisation"]
@@ -133,7 +135,9 @@ def test_a_type_that_is_not_known_is_no_failure(tmp_path: Path) -> None:
 
 
 def test_a_plan_for_quantised_weights_and_a_folder_without_description(tmp_path: Path) -> None:
-    tensors = {"model.safetensors": {"a.weight": ("BF16", (1,)), "mtp.fc.weight": ("BF16", (1,))}}
+    tensors: dict[str, dict[str, tuple[str, tuple[int, ...]]]] = {
+        "model.safetensors": {"a.weight": ("BF16", (1,)), "mtp.fc.weight": ("BF16", (1,))}
+    }
     folder = write_model(tmp_path / "m", tensors)
     assert "the plan is for w8a8-mtp" in bad(folder, planned())["model-quantisation"]
 

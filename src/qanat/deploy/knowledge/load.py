@@ -12,6 +12,14 @@ from typing import Any, Generic, Literal, TypeVar
 import msgspec
 import yaml
 
+from qanat.deploy.knowledge.host_model import (
+    DeviceName,
+    DriverSupport,
+    HostCheck,
+    HostSetting,
+    QuantisedType,
+    Threshold,
+)
 from qanat.deploy.knowledge.model import (
     Baseline,
     Chip,
@@ -19,14 +27,10 @@ from qanat.deploy.knowledge.model import (
     ConfigKey,
     Conflict,
     Connector,
-    DeviceName,
-    DriverSupport,
     Entry,
     EnvVar,
     Estimate,
     Flag,
-    HostCheck,
-    HostSetting,
     Issue,
     KnownPath,
     Lifetime,
@@ -35,11 +39,9 @@ from qanat.deploy.knowledge.model import (
     Metric,
     ModelFacts,
     Parser,
-    QuantisedType,
     Release,
     Rule,
     SourceTree,
-    Threshold,
     WeightFormat,
     Weights,
 )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+import msgspec
+
 from qanat.deploy.knowledge.versions import parse_version
 from qanat.deploy.preflight.cards import first_line
 from qanat.deploy.preflight.host import Host
@@ -53,7 +55,8 @@ def check_versions(host: Host, target: Target) -> Iterator[Result]:
             told = ", ".join(f"{name} {version}" for name, version in found.items())
             yield unknown("package-versions", f"{told}; give --image or a plan to compare them with")
         return
-    wanted = {"vllm": release.vllm, "vllm-ascend": release.name, "torch-npu": release.torch_npu or ""}
+    facts = msgspec.structs.asdict(release)
+    wanted = {"vllm": release.vllm, "vllm-ascend": release.name, "torch-npu": facts["torch_npu"] or ""}
     clean = not missing
     for name, version in wanted.items():
         if name in found and version and _differ(found[name], version):

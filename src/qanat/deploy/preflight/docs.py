@@ -10,8 +10,8 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from qanat.config.generated_page import write_or_check
+from qanat.deploy.knowledge.host_model import DeviceName, DriverSupport, QuantisedType, Threshold
 from qanat.deploy.knowledge.load import load_knowledge
-from qanat.deploy.knowledge.model import DeviceName, DriverSupport, QuantisedType, Threshold
 from qanat.deploy.preflight.known import checks, settings
 
 COMMAND = "python -m qanat.deploy.preflight.docs docs/reference/deploy-checks.md"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from qanat.deploy.knowledge.host_model import DriverSupport, HostCheck, HostSetting
 from qanat.deploy.knowledge.load import load_knowledge
-from qanat.deploy.knowledge.model import Chip, DriverSupport, HostCheck, HostSetting
+from qanat.deploy.knowledge.model import Chip
 from qanat.deploy.preflight.result import Result, Status
 
 _DRIVER = re.compile(r"(\d+)\.(\d+)(?:\.(rc)?(\d+))?(?:\.(\d+))?", re.IGNORECASE)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from qanat.deploy.knowledge.host_model import HostSetting
 from qanat.deploy.knowledge.load import load_knowledge
-from qanat.deploy.knowledge.model import HostSetting
 from qanat.deploy.preflight.cards import npu_table, used_chips
 from qanat.deploy.preflight.host import Host
 from qanat.deploy.preflight.known import failure, good, settings, threshold, unknown, warning

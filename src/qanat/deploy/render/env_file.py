@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from qanat.core.errors import ConfigError
+from qanat.deploy.knowledge.host_model import Threshold
 from qanat.deploy.knowledge.load import load_knowledge
-from qanat.deploy.knowledge.model import Threshold
 from qanat.deploy.plan.model import Node, Plan
 from qanat.deploy.render.engine import engine_settings, uses_ray, variables_used
 from qanat.deploy.render.model import RenderOptions

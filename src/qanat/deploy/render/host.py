@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from qanat.deploy.knowledge.host_model import HostSetting
 from qanat.deploy.knowledge.load import load_knowledge
-from qanat.deploy.knowledge.model import HostSetting
 from qanat.deploy.plan.model import Node, Plan
-from qanat.deploy.render.env_file import CACHE_DIR, DRAFT_PATH, LOG_DIR, MODEL_PATH, draft_path
+from qanat.deploy.render.env_file import DRAFT_PATH, MODEL_PATH, draft_path
 from qanat.deploy.render.model import RenderedFile, RenderOptions, Variable, Word
 from qanat.deploy.render.names import has_model_path
 from qanat.deploy.render.shell import array, assignments, body, script, source_environment
@@ -17,7 +17,6 @@ def host_script(plan: Plan, node: Node, options: RenderOptions) -> RenderedFile:
     draft = draft_path(plan)
     if draft is not None:
         folders.append(Variable(DRAFT_PATH) if options.install == "image" else draft)
-    own = [Variable(LOG_DIR)] + ([Variable(CACHE_DIR)] if options.install == "image" else [])
     values: dict[str, Word] = {"node": node.name}
     if options.install == "image":
         values["image"] = plan.image
@@ -30,7 +29,6 @@ def host_script(plan: Plan, node: Node, options: RenderOptions) -> RenderedFile:
         assignments(values),
         array("kernel_settings", _kernel_settings()),
         array("required_folders", folders),
-        array("own_folders", own),
         body("say.sh"),
         body("host.sh"),
         body("host_folders.sh"),
