@@ -130,15 +130,21 @@ def with_scripts(files: FileSet) -> Iterator[Hit]:
 
 
 def _candidates(view: DocumentView, server: LaunchView) -> list[Container]:
-    """The containers of a guide that a server may run in: those for its chip, else all of the file."""
+    """The containers of a guide that a server may run in: those for its chip, else all of the file.
+
+    None if one of them may be for its chip: an image whose tag the reader is to fill in.
+    """
     containers = [one for one in view.document.containers if _chip_of(view.knowledge, one) is not None]
     same = [one for one in containers if _chip_of(view.knowledge, one) == server.chip]
-    return same or containers
+    images = [one.image.text for one in view.document.containers if one.image is not None]
+    is_open = len([text for text in images if "vllm-ascend" in text]) > len(containers)
+    return same or ([] if is_open else containers)
 
 
 def _devices(server: LaunchView, container: Container) -> Iterator[Hit]:
     listed = [device for device in container.devices if _DEVICE.search(device.text)]
-    if not listed or container.is_privileged or server.num_local_ranks <= len(listed):
+    is_ray = server.text("--distributed-executor-backend") == "ray"  # ranks of other nodes are among them
+    if not listed or container.is_privileged or is_ray or server.num_local_ranks <= len(listed):
         return
     message = (
         f"{len(listed)} devices; the server in {_at(server, container)} has {server.num_local_ranks} ranks"

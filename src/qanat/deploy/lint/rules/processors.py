@@ -94,7 +94,8 @@ def binding(view: DocumentView) -> Iterator[Hit]:
                     f"{num} CPUs for {server.num_local_ranks} NPUs; binding needs {MIN_CPUS_PER_NPU} for each"
                 )
                 yield Hit("HOST006", place, message)
-    for command in view.document.commands if bound else ():
+    is_stopped = re.search(r"\bstop\s+irqbalance|irqbalance\s+stop", view.document.text) is not None
+    for command in view.document.commands if bound and not is_stopped else ():
         if _starts_irqbalance(command):
             yield Hit("HOST006", command.place, "irqbalance moves interrupts onto the CPUs of the workers")
 
