@@ -13,6 +13,7 @@ from typing import Any
 from qanat.deploy.plan.model import Plan
 from qanat.deploy.render.folder import render
 from qanat.deploy.render.model import RenderOptions
+from qanat.deploy.render.names import has_model_path
 from qanat.deploy.render.start import host_paths
 from qanat.deploy.render.write import write_folder
 
@@ -43,6 +44,7 @@ class Machine:
         self.programs = root / "bin"
         self.settings = root / "sysctl"
         self.cpus = root / "cpu"
+        self.weights = root / "weights"
         for folder in (self.programs, self.settings, self.cpus, root / "home"):
             folder.mkdir()
         self.variables = {
@@ -52,6 +54,9 @@ class Machine:
         }
         write_folder(self.folder, render(plan, options or RenderOptions()))
         self._move_paths()
+        if has_model_path(plan):
+            self.weights.mkdir()
+            self.edit(MODEL_PATH=str(self.weights))
         fake = shlex.join([sys.executable, str(HERE / "fake_docker.py"), str(root / "docker.json")])
         self.program("docker", f'exec {fake} "$@"')
         self.program("sleep", "exit 0")

@@ -33,8 +33,8 @@ def test_a_container_is_started_with_what_it_needs_and_no_more(machine: Machine)
     assert "--privileged" not in options
     assert options["--network"] == ["host"]
     mounts = options["--volume"]
-    weights = "/data/models/Qwen3.5-397B-A17B-w8a8-mtp"
-    assert f"{weights}:{weights}:ro" in mounts
+    assert f"{machine.weights}:/data/models/Qwen3.5-397B-A17B-w8a8-mtp:ro" in mounts
+    assert f"{machine.root}/home/.cache:/root/.cache" in mounts and (machine.root / "home/.cache").is_dir()
     assert f"{machine.folder}:/deployment:ro" in mounts
     assert f"{machine.folder}/logs:/var/log/qanat" in mounts
     hccn = f"{machine.root}/etc/hccn.conf"
@@ -125,6 +125,14 @@ def test_a_missing_device_stops_it_before_docker_runs(machine: Machine, path: st
     result = machine.run(START)
     assert result.returncode == 1
     assert f"/{path} is not on this host" in result.stderr
+    assert machine.calls("run") == []
+
+
+def test_missing_weights_stop_it_before_docker_makes_an_empty_folder(machine: Machine) -> None:
+    machine.weights.rmdir()
+    result = machine.run(START)
+    assert result.returncode == 1
+    assert f"{machine.weights} is not on this host" in result.stderr
     assert machine.calls("run") == []
 
 

@@ -30,12 +30,10 @@ wait
 def machine(tmp_path: Path) -> Iterator[Machine]:
     machine = Machine(tmp_path, single_node(), RenderOptions(install="source"))
     machine.program("sleep", "exec /bin/sleep 0.05")
-    weights = tmp_path / "weights"
-    weights.mkdir()
     activate = tmp_path / "install/venv/bin/activate"
     activate.parent.mkdir(parents=True)
     activate.write_text("export VIRTUAL_ENV=yes\n")
-    machine.edit(MODEL_PATH=str(weights), INSTALL_DIR=str(tmp_path / "install"))
+    machine.edit(INSTALL_DIR=str(tmp_path / "install"))
     machine.program("vllm", ENGINE)
     machine.program("python3", "exit 0")
     yield machine

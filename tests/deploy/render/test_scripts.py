@@ -223,6 +223,7 @@ def with_flag(name: str) -> Plan:
         (replaced(model_source="../models/a"), "relative path"),
         (replaced(model_source="/data/a:b"), "holds a colon"),
         (replaced(model_source="a\0b"), "NUL"),
+        (replaced(driver="a\ud800", model="b\ud800"), "no valid Unicode"),
         (replaced(chip="H100"), "there are: A2"),
         (replaced(roles=()), "which the plan does not describe"),
         (replaced(nodes=(msgspec.structs.replace(single_node().nodes[0], rank=1),)), "first node"),

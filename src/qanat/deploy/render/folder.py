@@ -47,6 +47,13 @@ def render(plan: Plan, options: RenderOptions) -> Files:
         files |= source_files(plan)
     for module in (checks, compose, kubernetes, readme):
         files |= module.files(plan, options)
+    for path, file in files.items():
+        try:
+            file.text.encode("utf-8")
+        except UnicodeEncodeError:
+            raise ConfigError(
+                f"the plan has text for {path} that is no valid Unicode; write it anew."
+            ) from None
     return files
 
 

@@ -52,14 +52,19 @@ def has_model_path(plan: Plan) -> bool:
     return plan.model_source.startswith("/")
 
 
+def group_of(plan: Plan, node: Node) -> list[Node]:
+    """The nodes of the instance that `node` belongs to, itself among them, in order of the plan."""
+    return [one for one in plan.nodes if (one.role, one.instance) == (node.role, node.instance)]
+
+
 def first_node(plan: Plan, node: Node) -> Node:
     """The node of rank 0 of the instance that `node` belongs to: others connect to it.
 
     Raises:
         KeyError: there is none.
     """
-    for one in plan.nodes:
-        if (one.role, one.instance, one.rank) == (node.role, node.instance, 0):
+    for one in group_of(plan, node):
+        if one.rank == 0:
             return one
     raise KeyError(node.name)
 

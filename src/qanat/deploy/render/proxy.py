@@ -25,7 +25,7 @@ from qanat.deploy.render.shell import (
     source_environment,
     word,
 )
-from qanat.deploy.render.start import Runnable, container_files, process_files
+from qanat.deploy.render.start import HostFiles, Runnable, container_files, process_files
 
 ROUTER = "qanat router"
 FOLDER = "proxy"
@@ -88,7 +88,7 @@ def proxy_files(plan: Plan, options: RenderOptions) -> Files:
         return {**files, **process_files(runnable, start, START)}
     return {
         **files,
-        **container_files(plan, runnable, [], [quote(f"{MOUNTED_AT}/{serve}")], ([], []), [], START),
+        **container_files(plan, runnable, [], [quote(f"{MOUNTED_AT}/{serve}")], HostFiles(), START),
     }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.knowledge.model import KnownPath
 from qanat.deploy.plan.model import Node, Plan
-from qanat.deploy.plan.wish import Topology
 from qanat.deploy.render.engine import (
     engine_environment,
     engine_flags,
@@ -16,7 +15,7 @@ from qanat.deploy.render.engine import (
 )
 from qanat.deploy.render.env_file import INSTALL_DIR, MODEL_PATH
 from qanat.deploy.render.model import RenderedFile, RenderOptions, Variable, Word
-from qanat.deploy.render.names import address_variable, first_node, has_model_path
+from qanat.deploy.render.names import address_variable, first_node, group_of, has_model_path
 from qanat.deploy.render.shell import (
     array,
     assignments,
@@ -75,9 +74,10 @@ def serve_script(plan: Plan, node: Node, options: RenderOptions) -> RenderedFile
         f"unset {' '.join(WEB_PROXIES)}" if is_disaggregated(plan, node) else "",
         body("metrics_folder.sh") if METRICS_FOLDER in environment else "",
     ]
-    if plan.topology is Topology.RAY and uses_ray(plan, node):
+    is_spread = uses_ray(plan, node) and len(group_of(plan, node)) > 1
+    if is_spread:
         parts += _ray(plan, node)
-    if not (uses_ray(plan, node) and node.rank > 0):
+    if not (is_spread and node.rank > 0):
         parts.append(serve_command(plan, node, options))
     return RenderedFile(script(title, parts), is_executable=True)
 
@@ -120,7 +120,7 @@ def _export(name: str, value: Word) -> str:
 def _ray(plan: Plan, node: Node) -> list[str]:
     values: dict[str, Word] = {"own_address": Variable(address_variable(node))}
     if node.rank == 0:
-        group = [one for one in plan.nodes if (one.role, one.instance) == (node.role, node.instance)]
-        return [assignments({**values, "num_nodes": str(len(group))}), body("ray_head.sh")]
+        num_nodes = str(len(group_of(plan, node)))
+        return [assignments({**values, "num_nodes": num_nodes}), body("ray_head.sh")]
     values["head_address"] = Variable(address_variable(first_node(plan, node)))
     return [assignments(values), body("ray_worker.sh")]

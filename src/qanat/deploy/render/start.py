@@ -30,6 +30,7 @@ from qanat.deploy.render.names import (
     SERVER_READY_PATH,
     container_name,
     deployment_name,
+    first_node,
     has_model_path,
     server_port,
 )
@@ -62,6 +63,7 @@ class Runnable:
         needed: variables of env.sh that must not be empty.
         ready_url: a word of bash; two single quotes where it answers no requests.
         settings_files: what decides how it runs, besides its start script and env.sh; inside the deployment's folder.
+        order: a sentence on what is started before; empty if nothing has to be.
     """
 
     name: str
@@ -71,6 +73,22 @@ class Runnable:
     needed: tuple[str, ...]
     ready_url: str
     settings_files: tuple[str, ...]
+    order: str = ""
+
+
+@dataclass(frozen=True)
+class HostFiles:
+    """What a container gets of the host.
+
+    Attributes:
+        required: paths, or variables of env.sh that hold one, which must be there.
+        optional: paths that are mounted where they are there.
+        own: variables of env.sh that hold folders, which are made.
+    """
+
+    required: tuple[Word, ...] = ()
+    optional: tuple[str, ...] = ()
+    own: tuple[str, ...] = (LOG_DIR,)
 
 
 def engine_runnable(plan: Plan, node: Node) -> Runnable:
@@ -85,6 +103,7 @@ def engine_runnable(plan: Plan, node: Node) -> Runnable:
         needed=tuple(variables_used(plan, node)),
         ready_url=url,
         settings_files=(f"nodes/{node.name}/serve.sh",),
+        order=f"Start {first_node(plan, node).name} first. " if node.rank > 0 else "",
     )
 
 
@@ -145,8 +164,7 @@ def container_files(
     runnable: Runnable,
     pieces: Sequence[str],
     inner: Sequence[str],
-    paths: tuple[Sequence[str], Sequence[str]],
-    mounted: Sequence[str],
+    host: HostFiles,
     start_name: str,
 ) -> Files:
     """The scripts that start something in a container and stop it.
@@ -156,8 +174,7 @@ def container_files(
         runnable: what is started.
         pieces: of `docker run`, quoted.
         inner: what runs inside, in quoted pieces.
-        paths: of the host, that must be there, and that are mounted where they are.
-        mounted: variables of env.sh that hold folders which are mounted.
+        host: what it gets of the host.
         start_name: file name of the start script.
     """
     start = [
@@ -184,9 +201,9 @@ def container_files(
     }
     parts = [
         *_head(runnable, values, start_name),
-        array("required_paths", list(paths[0])),
-        array("optional_paths", list(paths[1])),
-        array("mounted_folders", [Variable(name) for name in ("DEPLOYMENT_DIR", LOG_DIR, *mounted)]),
+        array("required_paths", list(host.required)),
+        array("optional_paths", list(host.optional)),
+        array("own_folders", [Variable(name) for name in host.own]),
         body("say.sh"),
         body("arguments.sh"),
         body("needed.sh"),
@@ -195,7 +212,7 @@ def container_files(
         command(start) + " >/dev/null",
         body("started.sh"),
     ]
-    title = f"Starts {runnable.what} in a container, or leaves it if it runs.\n{NO_WAIT}"
+    title = f"Starts {runnable.what} in a container, or leaves it if it runs.\n{runnable.order}{NO_WAIT}"
     stop = [
         assignments(
             {"deployment": values["deployment"], "node": runnable.name, "stop_timeout_s": _stop_timeout()}
@@ -231,9 +248,7 @@ def process_files(runnable: Runnable, start: Sequence[str], start_name: str) -> 
         body("start_process.sh"),
         body("started.sh"),
     ]
-    title = (
-        f"Starts {runnable.what}, or leaves it if it runs; with --no-wait it does not wait until it answers."
-    )
+    title = f"Starts {runnable.what}, or leaves it if it runs.\n{runnable.order}{NO_WAIT}"
     stop = [
         source_environment(runnable.depth),
         assignments({"node": runnable.name, "stop_timeout_s": _stop_timeout()}),
@@ -276,11 +291,13 @@ def engine_files(plan: Plan, node: Node, options: RenderOptions) -> Files:
     serve = f"{runnable.folder}/serve.sh"
     if options.install == "source":
         return process_files(runnable, ["bash", f'"$DEPLOYMENT_DIR"/{quote(serve)}'], start_name(options))
-    mounted = [CACHE_DIR]
-    mounted += [MODEL_PATH] if has_model_path(plan) else []
-    mounted += [DRAFT_PATH] if draft_path(plan) is not None else []
-    inner = [word(f"{MOUNTED_AT}/{serve}")]
-    pieces = engine_container(plan, node)
-    return container_files(
-        plan, runnable, pieces, inner, host_paths(plan, node), mounted, start_name(options)
+    required, optional = host_paths(plan, node)
+    weights = [MODEL_PATH] if has_model_path(plan) else []
+    weights += [DRAFT_PATH] if draft_path(plan) is not None else []
+    host = HostFiles(
+        required=(*required, *(Variable(name) for name in weights)),
+        optional=tuple(optional),
+        own=(LOG_DIR, CACHE_DIR),
     )
+    inner = [word(f"{MOUNTED_AT}/{serve}")]
+    return container_files(plan, runnable, engine_container(plan, node), inner, host, start_name(options))

@@ -64,9 +64,9 @@ def write_folder(
         ConfigError: the folder cannot be written; a file would be replaced that is not as it was rendered, and
             `is_overwriting` is not set; or a path leads through a symbolic link.
     """
-    if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"{folder} is a file; name a folder.")
     try:
+        if folder.exists() and not folder.is_dir():
+            raise ConfigError(f"{folder} is a file; name a folder.")
         if is_dry_run:
             return [one.change for one in _outcomes(folder, files, is_overwriting)]
         with _locked(folder):

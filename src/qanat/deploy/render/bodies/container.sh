@@ -18,7 +18,7 @@ for path in "${required_paths[@]}"; do
     fail "$path is not on this host; the container needs it"
   fi
 done
-for path in "${mounted_folders[@]}"; do
+for path in "$DEPLOYMENT_DIR" "${own_folders[@]}" "${required_paths[@]}"; do
   if [[ "$path" == *:* ]]; then
     fail "$path holds a colon, which docker takes for the end of the path; use another folder"
   fi
@@ -45,7 +45,8 @@ if [[ -n "$(inspect '{{.State.Status}}')" ]]; then
   docker container rm "$container" >/dev/null
 fi
 
-mkdir -p -- "$LOG_DIR"
+# docker would make them as root, and in the place of weights that are missing an empty folder.
+mkdir -p -- "${own_folders[@]}"
 run="$node-$(date +%Y%m%d-%H%M%S)"
 mounts=()
 for path in "${optional_paths[@]}"; do

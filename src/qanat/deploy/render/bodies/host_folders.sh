@@ -3,6 +3,3 @@ for path in "${required_folders[@]}"; do
     fail "the folder $path with weights is not on this host; correct it in $DEPLOYMENT_DIR/env.sh, or download them"
   fi
 done
-if ! mkdir -p -- "${own_folders[@]}"; then
-  fail "cannot make the folders of $DEPLOYMENT_DIR/env.sh; choose others there"
-fi
