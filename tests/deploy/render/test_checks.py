@@ -20,6 +20,7 @@ import pytest
 
 from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.knowledge.versions import Presence, must_parse
+from qanat.deploy.plan.files import encode_plan
 from qanat.deploy.plan.model import Plan
 from qanat.deploy.render import checks
 from qanat.deploy.render.load_steps import benchmark_of, capacity
@@ -142,6 +143,17 @@ def test_verify_says_which_address_is_not_set(tmp_path: Path) -> None:
     done = made.run("verify.sh", tools=False)
     assert done.returncode != 0
     assert "ADDRESS_SERVER_0: is not set in env.sh" in done.stderr
+
+
+def test_verify_asks_qanat_with_the_plan_where_it_is_installed(tmp_path: Path, server: AppServer) -> None:
+    plan = served_as(single_node(), "scripted", int(server.url.rsplit(":", 1)[1]))
+    made = folder(tmp_path, plan)
+    (tmp_path / "plan.yaml").write_text(encode_plan(plan), encoding="utf-8")
+    made.tool("qanat", "import sys\nfrom qanat.cli.main import main\nsys.exit(main(sys.argv[1:]))")
+    done = made.run("verify.sh")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "max_model_len is 2048, expected was 133000" in done.stdout
+    assert "curl" not in done.stdout
 
 
 class EmptyAnswers(BaseHTTPRequestHandler):

@@ -5,6 +5,7 @@ Pods run the same serve.sh as containers of container.sh do; start.sh finds the 
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import Any
 
@@ -26,12 +27,15 @@ from qanat.deploy.render.serve import serve_script
 from qanat.deploy.render.shell import body, comment
 from qanat.deploy.render.yaml_text import yaml_text
 
-MAX_NAME_LENGTH = 40
-"""Of a deployment; a service may have 63 characters, and Kubernetes puts endings on names of pods."""
+MAX_NAME_LENGTH = 30
+"""Of a deployment: what is put behind it must leave a StatefulSet's name below 53, as its pods get a label of that
+name and a digest, and labels have at most 63 characters."""
 ENV_NAMES = ("READY_TIMEOUT_S", "RAY_PORT")
 """Variables of env.sh that pods read from there; the others are paths of hosts, or found by start.sh."""
 ENV_HEAD = "# shellcheck shell=bash disable=SC2034\n# Addresses and interfaces are set by start.sh.\n"
 ANSWERS = "qanat.io/answers-clients"
+SCRIPTS = "qanat.io/scripts"
+"""A digest of the scripts that a pod mounts: a changed one makes pods start again, which a ConfigMap does not."""
 
 
 def files(plan: Plan, options: RenderOptions) -> Files:
@@ -46,17 +50,35 @@ def files(plan: Plan, options: RenderOptions) -> Files:
     if not is_rendered(plan, options):
         return {}
     scripts = f"{base_name(plan)}-scripts"
-    found: dict[str, list[Any]] = {"scripts": [_config_map(plan, options, scripts)]}
+    config = _config_map(plan, options, scripts)
+    found: dict[str, list[Any]] = {"scripts": [config]}
     for group in groups(plan):
         found[f"{group[0].role}-{group[0].instance}"] = _engine(plan, group, scripts)
     if plan.proxy is not None:
         found[PROXY_NAME] = [_proxy(plan, plan.proxy, scripts)]
+    for template in [one for documents in found.values() for one in _templates(documents[0])]:
+        template["metadata"]["annotations"] = {SCRIPTS: _digest(config["data"], template["spec"])}
     found["service"] = [_service(plan, base_name(plan), {ANSWERS: "yes"}, client_port(plan))]
     about = {name: f"{deployment_name(plan)}: {words}" for name, words in _about(found).items()}
     return {
         f"kubernetes/{name}.yaml": RenderedFile(f"{comment(about[name])}\n{yaml_text(documents)}")
         for name, documents in found.items()
     }
+
+
+def _templates(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """The pod templates of an object."""
+    spec = document.get("spec", {})
+    group = spec.get("leaderWorkerTemplate", {})
+    found = [spec.get("template"), group.get("leaderTemplate"), group.get("workerTemplate")]
+    return [one for one in found if one is not None]
+
+
+def _digest(data: dict[str, str], pod: dict[str, Any]) -> str:
+    """Of the scripts that a pod mounts."""
+    (scripts,) = [one["configMap"] for one in pod["volumes"] if "configMap" in one]
+    texts = "".join(data[item["key"]] for item in scripts["items"])
+    return hashlib.sha256(texts.encode()).hexdigest()[:16]
 
 
 def is_rendered(plan: Plan, options: RenderOptions) -> bool:
