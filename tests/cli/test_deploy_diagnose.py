@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import json
@@ -9,13 +10,18 @@ import os
 import stat
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import yaml
 
 from qanat.cli.main import main
+from qanat.deploy.plan.files import encode_plan
+from tests.deploy.plan.example_plans import disaggregated
 
 HERE = Path(__file__).parents[1] / "deploy/diagnose"
 LOGS = HERE / "logs"
@@ -186,3 +192,150 @@ def test_a_wrong_command_line_is_refused(arguments: list[str], capsys: pytest.Ca
 def test_help_loads_neither_linter_nor_knowledge() -> None:
     code = "import sys, qanat.cli.deploy_actions.diagnose; sys.exit('yaml' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+METRICS = HERE / "metrics"
+
+
+def verdicts(report: Any) -> dict[str, str]:
+    return {one["question"]: one["answer"] for one in report["verdicts"]}
+
+
+def test_metrics_of_a_slow_server_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out = diagnose(capsys, "--metrics", str(METRICS / "slow_0.23.txt"))
+    assert code == 1
+    assert "Does prefix caching find anything? cause found" in out
+    assert "no longer than one block" in out and "compare A: --enable-prefix-caching" in out
+    assert "from place 3 on" in out and "B: num_speculative_tokens 2" in out
+    assert "75.0 % of it is waiting" in out
+    assert out.index("cause found") < out.index("cannot be told")
+
+
+def test_metrics_of_a_server_without_a_cause_end_well(capsys: pytest.CaptureFixture[str]) -> None:
+    code, report = as_json(capsys, "--metrics", str(METRICS / "healthy_0.23.txt"))
+    assert code == 0 and set(verdicts(report).values()) == {"not the cause", "cannot be told"}
+
+
+def test_settings_of_a_log_answer_more(capsys: pytest.CaptureFixture[str]) -> None:
+    log, metrics = str(LOGS / "healthy_start.log"), str(METRICS / "slow_0.23.txt")
+    _, alone = as_json(capsys, "--metrics", metrics)
+    code, report = as_json(capsys, log, "--metrics", metrics)
+    assert code == 1 and report["is_ready"] is True
+    assert verdicts(alone)["async-scheduling"] == "cannot be told"
+    assert verdicts(report["performance"])["async-scheduling"] == "not the cause"
+    assert report["performance"]["settings_from"] == "the log"
+
+
+def test_settings_of_a_plan_answer_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(encode_plan(disaggregated()))
+    metrics = str(METRICS / "slow_0.23.txt")
+    _, report = as_json(capsys, "--metrics", metrics, "--plan", str(plan))
+    assert report["settings_from"] == "the plan" and report["version"]
+    _, prefill = as_json(capsys, "--metrics", metrics, "--plan", str(plan), "--role", "prefill")
+    assert prefill["verdicts"] != report["verdicts"]
+    assert main(["deploy", "diagnose", "--metrics", metrics, "--plan", str(plan), "--role", "server"]) == 2
+
+
+def test_two_files_count_what_happened_in_between(capsys: pytest.CaptureFixture[str]) -> None:
+    files = ["--metrics", str(METRICS / "later_0.23.txt"), "--before", str(METRICS / "healthy_0.23.txt")]
+    _, report = as_json(capsys, *files)
+    assert report["basis"] == "between both readings"
+    caching = next(one for one in report["verdicts"] if one["question"] == "prefix-caching")
+    assert caching["figures"]["prompt tokens looked up"] == "350,000"
+    assert caching["figures"]["found"] == "0"
+
+
+class Handler(BaseHTTPRequestHandler):
+    texts: ClassVar[list[str]] = []
+    num_read = 0
+
+    def do_GET(self) -> None:
+        text = self.texts[min(Handler.num_read, len(self.texts) - 1)].encode()
+        Handler.num_read += 1
+        self.send_response(200 if self.path == "/metrics" else 404)
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def serving(*texts: str) -> Iterator[str]:
+    Handler.texts, Handler.num_read = list(texts), 0
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_a_running_server_is_read_twice(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A web proxy in the environment is not asked.
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    before, after = (METRICS / name for name in ("healthy_0.23.txt", "later_0.23.txt"))
+    with serving(before.read_text(), after.read_text()) as address:
+        code, report = as_json(capsys, "--metrics", address, "--interval-s", "0.1")
+    assert code in (0, 1) and "between both readings" in report["basis"]
+    caching = next(one for one in report["verdicts"] if one["question"] == "prefix-caching")
+    assert caching["figures"]["prompt tokens looked up"] == "350,000"
+
+
+def test_a_benchmark_is_judged_with_the_settings_of_a_log(capsys: pytest.CaptureFixture[str]) -> None:
+    bench = str(METRICS / "bench.json")
+    _, report = as_json(capsys, "--bench", bench)
+    assert verdicts(report) == {
+        "benchmark-load": "cannot be told",
+        "benchmark-size": "not the cause",
+        "published": "cannot be told",
+    }
+    _, both = as_json(capsys, str(LOGS / "healthy_start.log"), "--bench", bench)
+    load = next(one for one in both["performance"]["verdicts"] if one["question"] == "benchmark-load")
+    # The log's server has 64 places, the benchmark kept 76 requests in flight.
+    assert load["answer"] == "cause found" and load["comparison"]["second"] == "--max-concurrency 64"
+    assert load["figures"]["TTFT mean"] == "912 ms"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--metrics", "no-such.txt"], "no-such.txt cannot be read"),
+        (["--metrics", str(LOGS / "atb.log")], "no metrics of vLLM"),
+        (["--metrics", "http://127.0.0.1:1"], "cannot be reached"),
+        (["--metrics", "http://"], "cannot be reached"),
+        (["--bench", str(METRICS / "healthy_0.23.txt")], "is no JSON"),
+        (["--bench", str(HERE / "expected.yaml")], "is no JSON"),
+        (["--before", "a"], "name a log"),
+        (["a.log", "--before", "a"], "--before goes with --metrics"),
+        (["a.log", "--plan", "a"], "--plan is for"),
+        (["--bench", str(METRICS / "bench.json"), "--plan", "no-such.yaml"], "no-such.yaml cannot be read"),
+        (["--bench", str(METRICS / "bench.json"), "--plan", str(METRICS / "bench.json")], "not a plan"),
+        (["--bench", str(METRICS / "bench.json"), "--role", "decode"], "--role names a role"),
+        (["--metrics", str(METRICS / "slow_0.23.txt"), "--interval-s", "0"], "--interval-s"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["deploy", "diagnose", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_json_that_is_no_result_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for text in ("[]", '{"completed": "many"}', "[" * 100_000):
+        (tmp_path / "a.json").write_text(text)
+        assert main(["deploy", "diagnose", "--bench", str(tmp_path / "a.json")]) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_server_without_metrics_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    with serving("nothing") as address:
+        assert main(["deploy", "diagnose", "--metrics", f"{address}/v1"]) == 2
+    assert "answered 404" in capsys.readouterr().err

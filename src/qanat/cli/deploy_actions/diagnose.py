@@ -196,7 +196,7 @@ def _add_settings(evidence: Evidence, options: DiagnoseOptions, diagnosis: LogDi
 
     if diagnosis is None:
         return
-    of_log = evidence_of_log(diagnosis, options.image)
+    of_log = evidence_of_log(diagnosis)
     evidence.is_async = of_log.is_async
     if evidence.view is None:
         evidence.view, evidence.settings_from = of_log.view, of_log.settings_from

@@ -45,6 +45,7 @@ class LogDiagnosis:
         facts: figures of the last start.
         settings: of the last start.
         findings: what the linter says of the settings.
+        image: what the user or the container says of the version; None if nothing.
         version: of vllm-ascend; None if unknown. `version_from` says how it is known.
         num_starts: how often the server was started in these logs.
         first_time, last_time: seconds; None without times.
@@ -57,6 +58,7 @@ class LogDiagnosis:
     facts: Facts = field(default_factory=Facts)
     settings: Settings = field(default_factory=Settings)
     findings: list[SettingsFinding] = field(default_factory=list)
+    image: str | None = None
     version: str | None = None
     version_from: str = ""
     num_starts: int = 0
@@ -121,6 +123,7 @@ def diagnose_logs(sources: Sequence[LogSource], image: str | None = None) -> Log
 
 def _settle_version(diagnosis: LogDiagnosis, image: str | None) -> None:
     facts = diagnosis.facts
+    diagnosis.image = image
     tag = parse_image(image) if image else None
     stated = parse_version(facts.value("vllm_ascend") or "")
     pair = re.match(r"\d+\.\d+\.\d+", facts.value("vllm") or "")

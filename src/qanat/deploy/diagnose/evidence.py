@@ -146,7 +146,8 @@ def view_of(settings: Settings, version: str | None) -> LaunchView | None:
     document = read_document("settings.sh", text)
     tag = parse_image(version) if version else None
     newest = must_parse(knowledge.newest_stable.name)
-    versions = Versions(document, tag.version if tag else None, newest)
+    chip = knowledge.chip_of(tag.suffixes) if tag else None
+    versions = Versions(document, tag.version if tag else None, newest, chip=chip)
     launches = view_document(document, knowledge, versions).launches
     return launches[0] if launches else None
 
@@ -165,11 +166,11 @@ def settings_of_plan(plan: Plan, role_name: str | None) -> Settings:
     return settings
 
 
-def evidence_of_log(diagnosis: LogDiagnosis, image: str | None) -> Evidence:
+def evidence_of_log(diagnosis: LogDiagnosis) -> Evidence:
     """Evidence with the settings of a log."""
     said = diagnosis.facts.value("async_scheduling")
     return Evidence(
-        view=view_of(diagnosis.settings, image or diagnosis.version),
+        view=view_of(diagnosis.settings, diagnosis.image or diagnosis.version),
         is_async=None if said is None else said == "enabled",
         settings_from="the log",
     )

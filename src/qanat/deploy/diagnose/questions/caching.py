@@ -88,7 +88,8 @@ def _few_hits(evidence: Evidence, case: Case, compare: Comparison) -> Verdict:
                 Answer.CAUSE,
                 "In align mode states are stored where the token budget cuts a prompt and at its end. Prompts come "
                 f"one at a time and fit into one step ({number(mean)} of {tokens:,} tokens), so only whole prompts "
-                "that come again are found. A smaller --max-num-batched-tokens (not below the block) cuts them more often.",
+                "that come again are found. A smaller --max-num-batched-tokens (not below the block) cuts them more "
+                "often.",
                 compare,
                 ALIGN_THREADS,
             )

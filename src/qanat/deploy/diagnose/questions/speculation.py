@@ -32,6 +32,9 @@ def speculation(evidence: Evidence) -> Verdict:
     case.saw("speculative tokens", k)
     case.saw("share of drafted tokens kept", percent(rate))
     case.saw("tokens of a step, mean", length)
+    times = evidence.metrics.histogram("token_time") if evidence.metrics else None
+    if times is not None and times.mean is not None:
+        case.saw("seconds between tokens, mean", times.mean)
     if positions:
         case.saw("kept by place", ", ".join(percent(one) for one in positions))
     now = f"num_speculative_tokens {k}"
