@@ -11,8 +11,6 @@ from qanat.deploy.preflight.result import Result
 from qanat.deploy.preflight.target import Target
 
 MIB = 2**20
-HBM_SHARE = 0.9525
-"""What the runtime sees of the memory on the label: 60.96 GiB of 64 (vllm-ascend issue 6611)."""
 
 
 def npu_table(host: Host) -> NpuTable:
@@ -190,9 +188,6 @@ def _needed_mib(target: Target) -> tuple[int | None, str]:
     role = target.role
     if role is not None and role.memory.budget_bytes > 0:
         return role.memory.budget_bytes // MIB, f"--gpu-memory-utilization {utilization or 'by default'}"
-    if isinstance(utilization, int | float) and target.chip is not None:
-        total = target.chip.memory_gib * 1024 * HBM_SHARE
-        return int(total * utilization), f"--gpu-memory-utilization {utilization}"
     return None, ""
 
 

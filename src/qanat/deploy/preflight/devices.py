@@ -7,18 +7,10 @@ from collections.abc import Iterator
 from qanat.deploy.knowledge.model import Chip
 from qanat.deploy.preflight.cards import npu_table
 from qanat.deploy.preflight.host import Host
-from qanat.deploy.preflight.known import chip_named, failure, good, unknown, warning
+from qanat.deploy.preflight.known import chip_named, failure, good, paths, unknown, warning
 from qanat.deploy.preflight.result import Result
 from qanat.deploy.preflight.target import Target
 
-MOUNTS = (
-    "/usr/local/dcmi",
-    "/usr/local/bin/npu-smi",
-    "/usr/local/Ascend/driver/lib64",
-    "/usr/local/Ascend/driver/version.info",
-    "/etc/ascend_install.info",
-)
-"""Files of the driver that every container mounts."""
 ENGINES = ("docker", "nerdctl", "podman")
 
 
@@ -43,7 +35,8 @@ def check_mounts(host: Host, target: Target) -> Iterator[Result]:
     chip = _chip(host, target)
     if not npu_table(host).chips:
         return
-    missing = [path for path in MOUNTS if not host.exists(path)]
+    mounts = paths("mount", chip.family if chip else None)
+    missing = [path for path in mounts if not host.exists(path)]
     if missing:
         yield failure("mounts", f"missing on the host: {', '.join(missing)}")
     extra = [path for path in (chip.mounts if chip else ()) if not host.exists(path)]
@@ -55,7 +48,7 @@ def check_mounts(host: Host, target: Target) -> Iterator[Result]:
         else:
             yield warning("mounts", seen, "Links between NPUs of several nodes are configured there.")
     if not missing and not extra:
-        yield good("mounts", f"{len(MOUNTS) + len(chip.mounts if chip else ())} files and folders are there")
+        yield good("mounts", f"{len(mounts) + len(chip.mounts if chip else ())} files and folders are there")
 
 
 def check_engine(host: Host, target: Target) -> Iterator[Result]:

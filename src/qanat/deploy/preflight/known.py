@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from qanat.deploy.knowledge.host_model import DriverSupport, HostCheck, HostSetting
 from qanat.deploy.knowledge.load import load_knowledge
-from qanat.deploy.knowledge.model import Chip
+from qanat.deploy.knowledge.model import Chip, KnownPath
 from qanat.deploy.preflight.result import Result, Status
 
 _DRIVER = re.compile(r"(\d+)\.(\d+)(?:\.(rc)?(\d+))?(?:\.(\d+))?", re.IGNORECASE)
@@ -33,6 +33,16 @@ def drivers(cann: str) -> DriverSupport | None:
     """Drivers for a version of CANN such as 8.5.1; None if its series is not known."""
     series = ".".join(cann.split(".")[:2])
     return load_knowledge().tables["drivers"].entries.get(series)
+
+
+def paths(use: str, family: str | None) -> tuple[str, ...]:
+    """Paths of hosts or images that have a use; those of a family of chips, or of any if it is not known."""
+    entries: Mapping[str, KnownPath] = load_knowledge().tables["known_paths"].entries
+    return tuple(
+        entry.name
+        for entry in entries.values()
+        if entry.use == use and (not entry.families or family in entry.families)
+    )
 
 
 def chip_named(name: str) -> Chip | None:

@@ -6,16 +6,10 @@ import re
 from collections.abc import Iterator
 
 from qanat.deploy.preflight.host import Host
-from qanat.deploy.preflight.known import failure, good, unknown, warning
+from qanat.deploy.preflight.known import failure, good, paths, unknown, warning
 from qanat.deploy.preflight.result import Result
 from qanat.deploy.preflight.target import Target
 
-JEMALLOC_PATHS = (
-    "/usr/lib/aarch64-linux-gnu/libjemalloc.so.2",
-    "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2",
-    "/usr/lib64/libjemalloc.so.2",
-)
-"""Where Ubuntu and openEuler keep it."""
 LINK_VALUE = re.compile(r"(?:tcp|udp|sctp)://\S+")
 LINK_NAME = re.compile(r"(?P<service>[A-Z][A-Z0-9_]*?)_PORT(?:_\d+_(?:TCP|UDP|SCTP))?")
 READ_PREFIXES = ("VLLM_", "QANAT_", "HCCL_", "ASCEND_", "MOONCAKE_")
@@ -35,7 +29,7 @@ def check_jemalloc(host: Host, target: Target) -> Iterator[Result]:
     elif any("jemalloc" in path for path in preloaded):
         yield good("jemalloc", f"preloaded: {', '.join(preloaded)}")
     else:
-        there = [path for path in JEMALLOC_PATHS if host.exists(path)]
+        there = [path for path in paths("allocator", None) if host.exists(path)]
         fix = f"export LD_PRELOAD={there[0]}" if there else ""
         yield warning(
             "jemalloc", "jemalloc is not preloaded", "The C library's allocator is slower here.", fix
