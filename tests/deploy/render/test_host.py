@@ -98,3 +98,13 @@ def test_an_image_that_cannot_be_fetched_ends_it(machine: Machine) -> None:
 def test_a_repository_needs_no_folder(tmp_path: Path) -> None:
     machine = Machine(tmp_path, two_nodes())
     assert machine.run("nodes/server-1/host.sh").returncode == 0
+
+
+def test_irqbalance_is_told_and_left(machine: Machine) -> None:
+    machine.program("systemctl", '[[ "$*" == "is-active --quiet irqbalance" ]]')
+    result = machine.run(SCRIPT)
+    assert result.returncode == 0
+    assert "systemctl stop irqbalance ends it" in result.stdout
+    machine.program("systemctl", "echo no systemd here >&2; exit 1")
+    result = machine.run(SCRIPT)
+    assert "irqbalance" not in result.stdout and result.stderr == ""

@@ -70,6 +70,6 @@ for setting in "${kernel_settings[@]}"; do
   set_kernel "${fields[@]}"
 done
 set_governors /sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor
-if command -v systemctl >/dev/null 2>&1 && systemctl is-active --quiet irqbalance; then
+if command -v systemctl >/dev/null 2>&1 && systemctl is-active --quiet irqbalance 2>/dev/null; then
   say "irqbalance runs and moves interrupts to CPUs of the engine; systemctl stop irqbalance ends it"
 fi
