@@ -159,7 +159,7 @@ class Advice:
         """Notes a value that a rule of the linter forces."""
         rule = self.knowledge.rules[rule_id]
         reason = f"{rule.title} ({rule_id}): {rule.effect[0].lower()}{rule.effect[1:].rstrip('.')}"
-        self.notes[what] = Note(value, reason, rule.source, rule.confidence, rule.fix)
+        self.notes[what] = Note(value, reason, rule.source, rule.confidence)
 
     def choices(self, role: RoleName | None) -> list[Choice]:
         """The notes as choices, with the numbers in their reasons."""

@@ -106,6 +106,8 @@ class Task:
         window: longest context that the model allows.
         speculation: of all engines.
         mode: cudagraph_mode that an override asks for; None for the planner's.
+        capture_sizes: that an override asks for; None for the planner's.
+        state_element_bytes: of one element of recurrent states.
         max_num_seqs: that an override asks for.
         advice: for this role, sizes open.
     """
@@ -118,5 +120,7 @@ class Task:
     window: int
     speculation: Speculation
     mode: str | None
+    capture_sizes: tuple[int, ...] | None
+    state_element_bytes: int
     max_num_seqs: int | None
     advice: Advice

@@ -52,6 +52,7 @@ def layout_of(
         is_mc2=_uses_mc2(subject, shape, switches),
         is_fused_mc2=switches.fused_mc2,
         language_model_only=task.wish.language_model_only,
+        state_element_bytes=task.state_element_bytes,
     )
 
 
@@ -93,6 +94,8 @@ def _graphs(
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
     if switches.mode == "NONE":
         return (), ()
+    if task.capture_sizes is not None:
+        return task.capture_sizes, ()
     subject, k = task.subject, task.speculation.num_tokens
     step = step_of(shape.tp, k, switches.flashcomm1, switches.mode)
     largest = math.ceil(limits.max_num_seqs * (1 + k) / step) * step

@@ -53,6 +53,8 @@ class Overrides:
     Attributes:
         wish: with those that are fields.
         mode: cudagraph_mode.
+        capture_sizes: of graphs.
+        state_element_bytes: of one element of recurrent states.
         max_num_seqs: per data parallel rank.
         rope_factor: by which --hf-overrides stretches the window.
         rope_window: tokens of the stretched window, where the override says from what; None elsewhere.
@@ -61,6 +63,8 @@ class Overrides:
 
     wish: Wish
     mode: str | None = None
+    capture_sizes: tuple[int, ...] | None = None
+    state_element_bytes: int = 4
     max_num_seqs: int | None = None
     rope_factor: float = 1.0
     rope_window: int | None = None
@@ -81,7 +85,7 @@ def read_overrides(wish: Wish, knowledge: Knowledge) -> Overrides:
             fields[FIELDS[plain]] = _as_field(wish, plain, value)
         else:
             _put(wish, plain, value, flags, knowledge)
-    mode, seqs = _graph_mode(flags), flags.pop("max-num-seqs", None)
+    seqs = flags.pop("max-num-seqs", None)
     factor, window = _rope(flags)
     if seqs is not None and (not isinstance(seqs, int) or isinstance(seqs, bool) or seqs < 1):
         raise _refusal(wish, "max-num-seqs", f"{seqs!r} is no number of sequences")
@@ -89,7 +93,16 @@ def read_overrides(wish: Wish, knowledge: Knowledge) -> Overrides:
         changed = msgspec.convert(msgspec.to_builtins(msgspec.structs.replace(wish, **fields)), Wish)
     except msgspec.ValidationError as error:
         raise _refusal(wish, next(iter(wish.overrides)), str(error)) from None
-    return Overrides(changed, mode, seqs, factor, window, flags)
+    return Overrides(
+        wish=changed,
+        mode=_graph_mode(flags),
+        capture_sizes=_capture_sizes(flags),
+        state_element_bytes=2 if str(flags.get("mamba-ssm-cache-dtype", "")).endswith("16") else 4,
+        max_num_seqs=seqs,
+        rope_factor=factor,
+        rope_window=window,
+        flags=flags,
+    )
 
 
 def _as_field(wish: Wish, name: str, value: Any) -> Any:
@@ -128,6 +141,14 @@ def _graph_mode(flags: Mapping[str, Any]) -> str | None:
     config = flags.get("compilation-config")
     mode = config.get("cudagraph_mode") if isinstance(config, dict) else None
     return mode if isinstance(mode, str) else None
+
+
+def _capture_sizes(flags: Mapping[str, Any]) -> tuple[int, ...] | None:
+    config = flags.get("compilation-config")
+    sizes = config.get("cudagraph_capture_sizes") if isinstance(config, dict) else None
+    if not isinstance(sizes, list) or not all(type(one) is int and one > 0 for one in sizes):
+        return None
+    return tuple(sorted(set(sizes)))
 
 
 def _rope(flags: Mapping[str, Any]) -> tuple[float, int | None]:

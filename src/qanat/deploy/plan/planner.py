@@ -171,6 +171,8 @@ def _engines(
             window=window,
             speculation=speculation,
             mode=overrides.mode,
+            capture_sizes=overrides.capture_sizes,
+            state_element_bytes=overrides.state_element_bytes,
             max_num_seqs=overrides.max_num_seqs,
             advice=advice,
         )
