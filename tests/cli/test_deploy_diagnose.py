@@ -204,11 +204,11 @@ def verdicts(report: Any) -> dict[str, str]:
 def test_metrics_of_a_slow_server_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
     code, out = diagnose(capsys, "--metrics", str(METRICS / "slow_0.23.txt"))
     assert code == 1
-    assert "Does prefix caching find anything? cause found" in out
+    assert "Does prefix caching find anything? [cause found]" in out
     assert "no longer than one block" in out and "compare A: --enable-prefix-caching" in out
     assert "from place 3 on" in out and "B: num_speculative_tokens 2" in out
     assert "75.0 % of it is waiting" in out
-    assert out.index("cause found") < out.index("cannot be told")
+    assert out.index("[cause found]") < out.index("[cannot be told]")
 
 
 def test_metrics_of_a_server_without_a_cause_end_well(capsys: pytest.CaptureFixture[str]) -> None:

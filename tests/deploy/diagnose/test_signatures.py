@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from qanat.deploy.knowledge.load import load_knowledge
-from qanat.deploy.knowledge.model import LogSignature, Severity
+from qanat.deploy.knowledge.log_model import LogSignature
+from qanat.deploy.knowledge.model import Severity
 
 SIGNATURES = load_knowledge().signatures
 REFERENCE = Path(__file__).parents[4] / "shared/reference/vllm_ascend"

@@ -14,7 +14,10 @@ def text_report(evidence: Evidence, verdicts: Sequence[Verdict]) -> str:
     """One paragraph for each question, causes first."""
     parts = ["\n".join(_head(evidence))]
     order = (Answer.CAUSE, Answer.UNKNOWN, Answer.FINE)
-    parts += ["\n".join(_verdict(one)) for answer in order for one in verdicts if one.answer is answer]
+    load = ""
+    for one in (one for answer in order for one in verdicts if one.answer is answer):
+        parts.append("\n".join(_verdict(one, load)))
+        load = one.comparison.workload if one.comparison else load
     counts = {answer: sum(one.answer is answer for one in verdicts) for answer in order}
     parts.append(", ".join(f"{answer.value}: {counts[answer]}" for answer in order))
     return "\n\n".join(part for part in parts if part)
@@ -32,18 +35,19 @@ def _head(evidence: Evidence) -> Iterator[str]:
         yield "No settings: name the server's log too, or its plan (--plan), for more answers."
 
 
-def _verdict(verdict: Verdict) -> Iterator[str]:
-    yield f"{verdict.title} {verdict.answer.value}"
+def _verdict(verdict: Verdict, last_load: str) -> Iterator[str]:
+    yield f"{verdict.title} [{verdict.answer.value}]"
     yield f"  {verdict.text}"
     if verdict.figures:
         yield "  figures: " + "; ".join(f"{name} {value}" for name, value in verdict.figures)
     if verdict.missing and verdict.answer is not Answer.UNKNOWN:
         yield f"  not known: {', '.join(verdict.missing)}"
-    if verdict.comparison is not None and verdict.answer is not Answer.FINE:
-        yield f"  compare A: {verdict.comparison.first}"
-        yield f"          B: {verdict.comparison.second}"
-        yield f"       with: {verdict.comparison.workload}"
-        yield f"      watch: {verdict.comparison.watch}"
+    compare = verdict.comparison
+    if compare is not None:
+        yield f"  compare A: {compare.first}"
+        yield f"          B: {compare.second}"
+        yield f"       with: {'the same load' if compare.workload == last_load else compare.workload}"
+        yield f"      watch: {compare.watch}"
     for issue in verdict.issues:
         yield f"  thread: {issue}"
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from qanat.deploy.diagnose.events import Event, Match
 from qanat.deploy.diagnose.lines import Line
-from qanat.deploy.knowledge.model import LogSignature, Severity
+from qanat.deploy.knowledge.log_model import LogSignature
+from qanat.deploy.knowledge.model import Severity
 
 MAX_PROCESSES = 512
 MAX_SHOWN_LINES = 12

@@ -9,7 +9,7 @@ from typing import cast, get_args
 
 from qanat.deploy.diagnose.lines import clean
 from qanat.deploy.knowledge.load import load_knowledge
-from qanat.deploy.knowledge.model import LogStage, StartStage
+from qanat.deploy.knowledge.log_model import LogStage, StartStage
 
 ORDER: tuple[StartStage, ...] = get_args(StartStage)
 """The stages as they follow each other."""

@@ -20,6 +20,7 @@ from qanat.deploy.knowledge.host_model import (
     QuantisedType,
     Threshold,
 )
+from qanat.deploy.knowledge.log_model import Issue, LogSignature, LogStage, Metric
 from qanat.deploy.knowledge.model import (
     Baseline,
     Chip,
@@ -31,12 +32,8 @@ from qanat.deploy.knowledge.model import (
     EnvVar,
     Estimate,
     Flag,
-    Issue,
     KnownPath,
     Lifetime,
-    LogSignature,
-    LogStage,
-    Metric,
     ModelFacts,
     Parser,
     Release,

@@ -33,7 +33,11 @@ def graph_misses(evidence: Evidence) -> Verdict:
                 "TPOT",
             ),
         )
-    need = int(running) * (1 + (k or 0))
+    return _fit(evidence, case, sizes, int(running) * (1 + (k or 0)))
+
+
+def _fit(evidence: Evidence, case: Case, sizes: tuple[int, ...], need: int) -> Verdict:
+    """The answer for steps of `need` tokens."""
     case.saw("tokens of a decode step", float(need))
     case.saw("largest captured size", float(sizes[-1]))
     listed = ", ".join(str(size) for size in sizes)
@@ -57,7 +61,7 @@ def graph_misses(evidence: Evidence) -> Verdict:
     case.saw("captured size that is used", float(chosen))
     case.saw("padding", percent(padding))
     if padding > threshold("padding_share"):
-        step = 1 + (k or 0)
+        step = 1 + (evidence.num_draft_tokens or 0)
         return case.says(
             Answer.CAUSE,
             f"{percent(padding)} of each step is padding: {need} tokens run in the graph of {chosen}.",

@@ -27,7 +27,12 @@ def speculation(evidence: Evidence) -> Verdict:
                 ),
             )
         return case.unknown("spec_decode_num_drafts (no request was answered with speculation)")
-    rate, positions = rates
+    return _kept(evidence, case, *rates)
+
+
+def _kept(evidence: Evidence, case: Case, rate: float, positions: tuple[float, ...]) -> Verdict:
+    """The answer for a share of drafted tokens that were kept, and of drafts at each place."""
+    k = evidence.num_draft_tokens
     length = 1 + (sum(positions) if positions else rate * (k or 0))
     case.saw("speculative tokens", k)
     case.saw("share of drafted tokens kept", percent(rate))

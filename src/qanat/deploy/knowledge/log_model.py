@@ -1,0 +1,107 @@
+"""Kinds of entries that `qanat deploy diagnose` works with: lines of logs, figures of servers, threads of users."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from qanat.deploy.knowledge.model import Lifetime, Severity
+
+LogPart = Literal[
+    "start",
+    "connect",
+    "load",
+    "profile",
+    "cache",
+    "capture",
+    "listen",
+    "ready",
+    "serve",
+    "disaggregated",
+    "bench",
+    "container",
+    "host",
+]
+"""What a line of a log is about: a stage of the start, serving, disaggregated serving, a client, or the host."""
+
+
+class LogSignature(Lifetime, frozen=True, kw_only=True):
+    """A line of a log by which a fault, or something worth knowing, is recognised.
+
+    `pattern` is a regular expression whose named groups are values worth showing, `literals` are texts of which a line
+    needs one; `cause` and `remedy` are sentences; `rules` would have found it before the start; `issues` are threads
+    ("owner/repo#number"); `is_consequence` says that something else failed before. All `examples` match, `near_miss`
+    must not.
+    """
+
+    stage: LogPart
+    severity: Severity
+    pattern: str
+    literals: tuple[str, ...]
+    cause: str
+    remedy: str = ""
+    rules: tuple[str, ...] = ()
+    issues: tuple[str, ...] = ()
+    is_consequence: bool = False
+    examples: tuple[str, ...]
+    near_miss: str
+
+
+StartStage = Literal[
+    "start", "connect", "load", "profile", "cache", "capture", "engine", "listen", "ready", "serve"
+]
+"""How far the start of a server is, in this order."""
+
+
+class LogStage(Lifetime, frozen=True, kw_only=True):
+    """A line of a log that shows how far the start of a server is.
+
+    `pattern` is a regular expression and `literals` are texts of which it needs one; groups fill the braces of
+    `detail` ("{done} of {total} files"). `begins_anew` marks lines that only the first process of a start writes.
+    `example` matches, `near_miss` must not.
+    """
+
+    stage: StartStage
+    pattern: str
+    literals: tuple[str, ...]
+    example: str
+    near_miss: str
+    detail: str = ""
+    begins_anew: bool = False
+
+
+class Metric(Lifetime, frozen=True, kw_only=True):
+    """A figure that /metrics of vLLM gives: `names` are its names over the versions, the newest first.
+
+    Counters are listed without `_total`, histograms without `_bucket`, `_sum` and `_count`.
+    """
+
+    kind: Literal["counter", "gauge", "histogram", "labels"]
+    names: tuple[str, ...]
+    about: str
+
+
+Catch = Literal["plan", "lint", "preflight", "verify", "diagnose", "nothing"]
+"""Which action of `qanat deploy` tells of a fault."""
+
+
+class Issue(Lifetime, frozen=True, kw_only=True):
+    """What users hit: `name` is the thread ("owner/repo#number").
+
+    `caught_by` are the actions that tell of it, through `rules` and `signatures` where those are named; `since` and
+    `until` are the releases it was seen in.
+    """
+
+    topic: str
+    symptom: str
+    cause: str = ""
+    remedy: str = ""
+    state: Literal["open", "closed", "unknown"] = "unknown"
+    caught_by: tuple[Catch, ...]
+    rules: tuple[str, ...] = ()
+    signatures: tuple[str, ...] = ()
+
+    @property
+    def link(self) -> str:
+        """Address of the thread."""
+        repository, number = self.name.split("#")
+        return f"https://github.com/{repository}/issues/{number}"
