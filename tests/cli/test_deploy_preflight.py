@@ -359,3 +359,23 @@ def test_a_peer_that_is_no_agent(group: Path) -> None:
             output, _ = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 1
     assert "no agent of this version of qanat" in seen(json.loads(output), "peer-reach")
+
+
+def test_every_address_is_listened_on_only_if_that_is_meant(group: Path) -> None:
+    with Agent(group, "--any-address", bind="0.0.0.0:0") as agent:
+        assert agent.address.startswith(
+            f"{FIRST}:"
+        )  # the node's address in the plan, as nobody can go to 0.0.0.0
+        code, report = peer(group, agent.address, agent.token)
+        assert agent.end()[1]["results"] == report["results"] and code == (0 if report["is_ready"] else 1)
+
+
+def test_a_folder_that_installs_from_source_needs_no_containers(
+    tmp_path: Path, single: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "deployment"
+    assert main(["deploy", "render", str(single), str(folder), "--install", "source"]) == 0
+    capsys.readouterr()
+    run(folder, "--json")
+    report = json.loads(capsys.readouterr().out)
+    assert not statuses(report, "container-engine") and statuses(report, "cann-version")

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from qanat.deploy.plan.model import Plan
+from qanat.deploy.plan.wish import Topology
 from qanat.deploy.preflight import ports
 from qanat.deploy.preflight.host import Output, ThisHost
 from qanat.deploy.preflight.recording import RecordedHost, Recording
@@ -124,7 +125,7 @@ def test_ops_008_a_port_that_is_taken_is_found_before_anything_is_loaded() -> No
         results = [each for each in ports.check_free(ThisHost(), target) if str(port) in each.seen]
     assert [each.status for each in results] == [Status.FAIL]
     assert "address already in use" in results[0].seen
-    assert ThisHost().bind_error("127.0.0.1", port) is None
+    assert ThisHost().bind_error("127.0.0.1", 0) is None
 
 
 def test_ops_008_the_holder_is_named_if_it_is_known() -> None:
@@ -175,3 +176,16 @@ def test_ports_that_the_kernel_gives_away(reserved: str, status: Status) -> None
     assert result.status is status
     if status is Status.WARN:
         assert "60000-60015" in result.fix and (not reserved or reserved in result.fix)
+
+
+def test_ray_has_a_port_on_the_first_node() -> None:
+    plan = msgspec.structs.replace(two_nodes(), topology=Topology.RAY)
+    names = [[use.name for use in ports.port_uses(target_of(plan, node.name))] for node in plan.nodes]
+    assert "Ray's port" in names[0] and "Ray's port" not in names[1]
+
+
+def test_further_nodes_that_answer_clients_too() -> None:
+    plan = two_nodes()
+    node = msgspec.structs.replace(plan.nodes[1], flags={"port": 8001, "data-parallel-hybrid-lb": True})
+    plan = msgspec.structs.replace(plan, nodes=(plan.nodes[0], node))
+    assert target_of(plan, "server-1").port == 8001

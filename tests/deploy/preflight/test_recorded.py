@@ -258,3 +258,14 @@ def test_a_check_that_fails_itself_hides_no_other(monkeypatch: pytest.MonkeyPatc
     results = run_checks(host, Target())
     found = [each for each in results if "failed itself" in each.seen]
     assert [each.check for each in found] == ["host-name"] and len(results) > 20
+
+
+def test_an_engine_from_source_needs_cann_on_the_host_and_no_containers() -> None:
+    host = recording("a3_ready")
+    host.commands["docker info --format {{json .Runtimes}}"] = Output(exit_code=1, text="no daemon\n")
+    target = target_of(single_node(), is_from_source=True)
+    found = {each.check: each for each in run_checks(RecordedHost(host), target)}
+    assert "container-engine" not in found and found["cann-version"].status is Status.FAIL
+    host.files["/usr/local/Ascend/ascend-toolkit/latest/runtime/version.info"] = "Version=9.1.0\n"
+    found = {each.check: each for each in run_checks(RecordedHost(host), target)}
+    assert found["cann-version"].status is Status.OK

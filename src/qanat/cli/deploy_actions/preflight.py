@@ -107,7 +107,7 @@ def main(arguments: Sequence[str]) -> int:
     options, words = read_action(COMMAND, PreflightOptions, arguments)
     _check_flags(options, words)
     from qanat.deploy.preflight.checks import run_checks
-    from qanat.deploy.preflight.inputs import read_plan
+    from qanat.deploy.preflight.inputs import is_from_source, read_plan
     from qanat.deploy.preflight.network import own_addresses
     from qanat.deploy.preflight.recording import RecordingHost
     from qanat.deploy.preflight.target import target_of
@@ -122,6 +122,7 @@ def main(arguments: Sequence[str]) -> int:
         model_path=options.model_path,
         port=options.port,
         is_in_container=options.in_container,
+        is_from_source=bool(words) and is_from_source(words[0]),
     )
     results: tuple[Result, ...]
     if options.agent or options.peer:
@@ -186,6 +187,9 @@ def _compare(options: PreflightOptions, host: Host, target: Target) -> tuple[Res
 def _announce(options: PreflightOptions, target: Target, address: str, token: str) -> None:
     """Says what the other node needs; to the person, as the result is yet to come."""
     name = target.node.name if target.node else "this node"
+    everywhere, _, port = address.rpartition(":")
+    if everywhere in ("0.0.0.0", "[::]"):
+        address = f"{target.node.address if target.node and target.node.address else 'ADDRESS'}:{port}"
     tell(f"{name} waits on {address} for {options.timeout} s. On another node of the plan:")
     tell(f"  qanat deploy preflight PLAN --node NODE --peer {address} --token {token}")
 

@@ -53,7 +53,7 @@ def check_mounts(host: Host, target: Target) -> Iterator[Result]:
 
 def check_engine(host: Host, target: Target) -> Iterator[Result]:
     """A container engine that answers, and the runtime for NPUs; without a plan nothing says that one is needed."""
-    if target.is_in_container:
+    if target.is_in_container or target.is_from_source:
         return
     problems = []
     for engine in ENGINES:

@@ -100,10 +100,10 @@ def check_plan_driver(host: Host, target: Target) -> Iterator[Result]:
 
 
 def check_cann_version(host: Host, target: Target) -> Iterator[Result]:
-    """Inside the image: whether its CANN is the one of the release. On a host CANN is of no use to containers."""
+    """Whether CANN is the one of the release, where the engine runs; a host's is of no use to containers."""
     found = cann_of(host)
     wanted = target.release.cann if target.release else None
-    if not target.is_in_container:
+    if not target.is_in_container and not target.is_from_source:
         return
     if not found:
         yield failure("cann-version", "no CANN below /usr/local/Ascend/ascend-toolkit/latest")

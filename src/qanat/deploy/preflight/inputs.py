@@ -16,6 +16,8 @@ from qanat.deploy.render.env_file import ENV_FILE, MODEL_PATH, read_values
 from qanat.deploy.render.names import address_variable, first_node, interface_variable
 
 PLAN_NAME = "plan.yaml"
+SOURCE_SCRIPT = "install/source.sh"
+"""`qanat deploy render --install source` writes it."""
 ADDRESS_OF_FIRST = ("data-parallel-address", "master-addr")
 """Flags that hold the address of the first node of a group."""
 
@@ -32,6 +34,11 @@ def read_plan(word: str) -> Plan:
     plan = decode_plan(_read(path / PLAN_NAME), str(path / PLAN_NAME))
     edited = path / ENV_FILE
     return with_edits(plan, read_values(_read(edited))) if edited.exists() else plan
+
+
+def is_from_source(word: str) -> bool:
+    """Whether a rendered folder installs the engine on the host instead of using an image."""
+    return (Path(word) / SOURCE_SCRIPT).exists()
 
 
 def with_edits(plan: Plan, values: Mapping[str, str]) -> Plan:

@@ -29,6 +29,11 @@ def threshold(name: str) -> float:
     return value
 
 
+def ray_port() -> int:
+    """The port that rendered scripts start Ray on."""
+    return int(load_knowledge().tables["container_thresholds"].entries["ray-port"].value)
+
+
 def drivers(cann: str) -> DriverSupport | None:
     """Drivers for a version of CANN such as 8.5.1; None if its series is not known."""
     series = ".".join(cann.split(".")[:2])

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from qanat.deploy.plan.wish import Topology
 from qanat.deploy.preflight.host import Host
-from qanat.deploy.preflight.known import failure, good, threshold, warning
+from qanat.deploy.preflight.known import failure, good, ray_port, threshold, warning
 from qanat.deploy.preflight.result import Result
 from qanat.deploy.preflight.target import Target
 
@@ -64,6 +65,9 @@ def port_uses(target: Target) -> tuple[PortUse, ...]:
     base = target.key("kv-transfer-config", "kv_port")
     if str(base).isdigit():
         uses.append(PortUse("kv_port", range(int(base), int(base) + num_ranks)))
+    if is_first and target.plan.topology is Topology.RAY:
+        port = ray_port()
+        uses.append(PortUse("Ray's port", range(port, port + 1)))
     uses += _of_libraries(target, num_ranks)
     proxy = target.plan.proxy
     if proxy is not None and proxy.node == target.node.name:

@@ -29,6 +29,8 @@ class Target:
         model_path: folder of the weights on the host; empty if the engine downloads them or nothing is said.
         port: that clients talk to; None if nothing listens here, or nothing is said.
         is_in_container: whether checks run inside the image.
+        is_from_source: whether the engine runs on the host itself, without an image.
+        flags: of `vllm serve` on this node.
     """
 
     plan: Plan | None = None
@@ -39,6 +41,7 @@ class Target:
     model_path: str = ""
     port: int | None = None
     is_in_container: bool = False
+    is_from_source: bool = False
     flags: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -95,6 +98,7 @@ def target_of(
     model_path: str | None = None,
     port: int | None = None,
     is_in_container: bool = False,
+    is_from_source: bool = False,
 ) -> Target:
     """Puts together what is expected of this host.
 
@@ -106,6 +110,7 @@ def target_of(
         model_path: wins over that of the plan.
         port: wins over that of the plan.
         is_in_container: whether checks run inside the image.
+        is_from_source: whether the engine runs on the host itself.
 
     Raises:
         ConfigError: a node that the plan does not have, or none that can be chosen; an image without a version.
@@ -135,6 +140,7 @@ def target_of(
         model_path=model_path or (plan.model_source if is_folder else ""),
         port=port if port is not None else _port(plan, node, flags),
         is_in_container=is_in_container,
+        is_from_source=is_from_source,
         flags=flags,
     )
 
@@ -159,7 +165,7 @@ def _node(plan: Plan, name: str | None, own_addresses: tuple[str, ...]) -> Node:
 
 def _port(plan: Plan, node: Node, flags: Mapping[str, Any]) -> int | None:
     """The port of the engine of this node; nodes that answer no requests have none."""
-    if flags.get("headless") or node.rank > 0:
+    if flags.get("headless") or (node.rank > 0 and "port" not in node.flags):
         return None
     value = flags.get("port")
     return int(value) if value is not None else plan.port
