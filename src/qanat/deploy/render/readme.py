@@ -14,6 +14,7 @@ from qanat.deploy.render.kubernetes import groups
 from qanat.deploy.render.markdown_text import code, escaped, table
 from qanat.deploy.render.model import Files, RenderedFile, RenderOptions
 from qanat.deploy.render.names import address_variable, has_model_path, server_port
+from qanat.deploy.render.planner_words import in_language
 from qanat.deploy.render.proxy import proxy_node
 from qanat.deploy.render.readme_steps import change, measure, other_ways, steps, stop, trouble
 from qanat.deploy.render.readme_texts import Texts, texts_of
@@ -37,11 +38,11 @@ def files(plan: Plan, options: RenderOptions) -> Files:
     sections = {
         "where": list(_where(plan, text)),
         "needs": [_needs(plan, options, text)],
-        "warnings": ["\n".join(f"- {escaped(one)}" for one in plan.warnings)] if plan.warnings else [],
+        "warnings": _warnings(plan, options),
         "steps": steps(plan, options, text),
         "measure": measure(plan, text),
-        "memory": [part for role in plan.roles for part in _memory(role, text)],
-        "choices": _choices(plan, text),
+        "memory": [part for role in plan.roles for part in _memory(role, options, text)],
+        "choices": _choices(plan, options, text),
         "other": other_ways(plan, options, text),
         "stop": stop(plan, text),
         "fail": trouble(plan, options, text),
@@ -52,6 +53,11 @@ def files(plan: Plan, options: RenderOptions) -> Files:
         if paragraphs:
             parts += [f"## {text(f'heading_{name}')}", *paragraphs]
     return {"README.md": RenderedFile("\n\n".join(parts) + "\n")}
+
+
+def _warnings(plan: Plan, options: RenderOptions) -> list[str]:
+    lines = [f"- {escaped(in_language(one, options.language))}" for one in plan.warnings]
+    return ["\n".join(lines)] if lines else []
 
 
 def _intro(plan: Plan, text: Texts) -> str:
@@ -180,7 +186,7 @@ def _size(plan: Plan) -> str:
         return "?"
 
 
-def _memory(role: Role, text: Texts) -> list[str]:
+def _memory(role: Role, options: RenderOptions, text: Texts) -> list[str]:
     memory = role.memory
     opening = text(
         "memory_role", role=role.name, total=_gib(memory.total_bytes), budget=_gib(memory.budget_bytes)
@@ -190,7 +196,7 @@ def _memory(role: Role, text: Texts) -> list[str]:
             text.get(f"memory_{item.name}", escaped(item.name)),
             _gib(item.size_bytes),
             text("yes" if item.is_in_budget else "no"),
-            escaped(item.how),
+            escaped(in_language(item.how, options.language)),
             text(f"confidence_{item.confidence}"),
         ]
         for item in memory.items
@@ -215,13 +221,14 @@ def _gib(size_bytes: int) -> str:
     return f"{size_bytes / GIB:.1f}"
 
 
-def _choices(plan: Plan, text: Texts) -> list[str]:
+def _choices(plan: Plan, options: RenderOptions, text: Texts) -> list[str]:
     rows = []
     for choice in plan.choices:
         what = code(choice.what)
         if choice.role is not None and len(plan.roles) > 1:
             what = text("choice_of_role", what=what, role=choice.role)
         confidence = text(f"confidence_{choice.confidence}")
-        words = [escaped(one) for one in (choice.reason, choice.changes_if, choice.source)]
+        said = [in_language(one, options.language) for one in (choice.reason, choice.changes_if)]
+        words = [escaped(one) for one in (*said, choice.source)]
         rows.append([what, code(choice.value), *words, confidence])
     return [text("choices_note"), table(text.head("head_choices"), rows)] if rows else []
