@@ -14,31 +14,33 @@ from qanat.deploy.plan.wish import Topology, Wish
 NUM_NODES = (1, 2, 3, 4, 6, 8)
 
 
-def nearby(wish: Wish, knowledge: Knowledge) -> Iterator[Wish]:
-    """Changed wishes, nearest first; whether they are possible is not looked at."""
+def nearby(wish: Wish, knowledge: Knowledge) -> Iterator[tuple[Wish, ...]]:
+    """Changed wishes, nearest first, in groups of the same kind; whether they are possible is not looked at."""
     try:
         model, chip = find_model(wish.model, knowledge), find_chip(wish.hardware, knowledge)
     except ConfigError:
         return
     replace = msgspec.structs.replace
-    others = [
-        one for one in published_variants(model, knowledge) if runs_on(one, chip, knowledge) and wish.weights
-    ]
-    for nodes in NUM_NODES:
-        if nodes > (wish.nodes or 1):
-            yield replace(wish, nodes=nodes, topology=_topology(wish, nodes), addresses=())
-    for variant in others:
-        yield replace(wish, weights=variant, model=model.name)
-    yield replace(wish, tensor_parallel_size=None, data_parallel_size=None)
-    yield replace(wish, image=None)
-    yield replace(wish, overrides={})
+    yield tuple(
+        replace(wish, nodes=nodes, topology=_topology(wish, nodes), addresses=())
+        for nodes in NUM_NODES
+        if nodes > (wish.nodes or 1)
+    )
+    if wish.weights is not None:
+        variants = published_variants(model, knowledge)
+        others = [one for one in variants if runs_on(one, chip, knowledge) and one != wish.weights]
+        yield tuple(replace(wish, weights=variant, model=model.name) for variant in others)
+    yield (replace(wish, tensor_parallel_size=None, data_parallel_size=None),)
+    yield (replace(wish, image=None),)
+    yield (replace(wish, overrides={}),)
     plain = Wish(model=model.name, hardware=wish.hardware, scenario=wish.scenario, nodes=wish.nodes)
-    yield replace(plain, weights=wish.weights, max_model_len=wish.max_model_len, concurrency=wish.concurrency)
-    yield replace(plain, weights=wish.weights)
-    yield plain
-    yield replace(plain, nodes=None)
-    for one in knowledge.chips:
-        yield replace(plain, hardware=one.name, nodes=None)
+    yield (
+        replace(plain, weights=wish.weights, max_model_len=wish.max_model_len, concurrency=wish.concurrency),
+        replace(plain, weights=wish.weights),
+        plain,
+        replace(plain, nodes=None),
+    )
+    yield tuple(replace(plain, hardware=one.name, nodes=None) for one in knowledge.chips)
 
 
 def _topology(wish: Wish, nodes: int) -> Topology | None:

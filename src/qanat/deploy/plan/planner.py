@@ -58,10 +58,10 @@ def plan(wish: Wish, knowledge: Knowledge | None = None) -> Plan:
         return plan_once(wish, known)
     except ImpossibleWish as refusal:
         nearest: list[str] = []
-        for candidate in (*refusal.candidates, *nearby(wish, known)):
-            command = command_line(candidate)
-            if candidate != wish and command not in nearest and _is_possible(candidate, known):
-                nearest.append(command)
+        for group in (*((one,) for one in refusal.candidates), *nearby(wish, known)):
+            possible = next((one for one in group if one != wish and _is_possible(one, known)), None)
+            if possible is not None and command_line(possible) not in nearest:
+                nearest.append(command_line(possible))
             if len(nearest) == MAX_NEAREST:
                 break
         raise ImpossibleWish(refusal.why, param=refusal.param, nearest=tuple(nearest)) from None
