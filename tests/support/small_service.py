@@ -194,6 +194,12 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"0\r\n\r\n")
 
 
+def well(handler: Handler, request: Body) -> bool:
+    """Answers 200."""
+    handler.answer(200, {})
+    return True
+
+
 def choice_of(request: Body, prompt: str, index: int, is_chat: bool) -> Body:
     extra = f"{request.get('seed')}-{index}" if request.get("temperature") else ""
     max_tokens = request["max_tokens"]
@@ -260,13 +266,13 @@ def chunks_of(choices: list[Body], is_chat: bool) -> list[Any]:
     return chunks
 
 
-def main() -> int:
+def main(overrides: dict[str, Override] | None = None) -> int:
     """Serves until SIGTERM or SIGINT."""
     port, model, window = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     is_over = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: is_over.set())
-    with SmallService(port=port, model=model, window=window):
+    with SmallService(overrides, port=port, model=model, window=window):
         is_over.wait()
     return 0
 

@@ -116,7 +116,7 @@ def main(arguments: Sequence[str]) -> int:
     if set(states.values()) != {"healthy"} and not options.skip_preflight:
         if not _preflight(folder, [node for node in nodes if states[node.name] == "down"]):
             return FAILED
-    return asyncio.run(_Run(session, folder, options, states).run())
+    return asyncio.run(_Run(session, folder, options).run())
 
 
 def tell(text: str) -> None:
@@ -155,11 +155,10 @@ async def _stop(session: Session, units: Sequence[Unit]) -> int:
 class _Run:
     """One run in the foreground: a task that signals can cancel, and the way back that they cannot."""
 
-    def __init__(self, session: Session, folder: Folder, options: UpOptions, states: dict[str, str]) -> None:
+    def __init__(self, session: Session, folder: Folder, options: UpOptions) -> None:
         self._session = session
         self._folder = folder
         self._options = options
-        self._states = states
         self._signal: signal.Signals | None = None
         self._is_up = False
         self._is_stopping = False
@@ -201,11 +200,11 @@ class _Run:
         session = self._session
         try:
             await session.start()
-            if not session.started:
-                names = ", ".join(self._states)
+            if session.healthy == {unit.name for unit in session.units}:
                 tell(
-                    f"{names}: running already" + (" and healthy" if self._was_healthy else ", and ready now")
+                    f"nothing to do; qanat deploy verify --plan {self._folder.path} asks it whether it works"
                 )
+                return 0
             if not await self._verified():
                 tell("the verification failed")
                 return FAILED
@@ -221,10 +220,6 @@ class _Run:
             _show_failure(error)
             return FAILED
         return 0
-
-    @property
-    def _was_healthy(self) -> bool:
-        return set(self._states.values()) == {"healthy"}
 
     async def _verified(self) -> bool:
         """Asks the service if clients reach it on this host; True if no check failed."""

@@ -18,6 +18,7 @@ class Session:
         engines: of this host's nodes, first ranks first.
         proxy: if it belongs to one of them.
         started: what this session started, in order; what ran before is not in it.
+        healthy: names of units that `states` found well.
 
     Args:
         folder: that was rendered.
@@ -33,6 +34,7 @@ class Session:
         is_here = proxy is not None and any(node.name == proxy.node for node in nodes)
         self.proxy = proxy_unit(folder, proxy) if proxy is not None and is_here else None
         self.started: list[Unit] = []
+        self.healthy: set[str] = set()
         self._folder = folder
         self._own_names = {node.name for node in nodes}
         self._patience = patience
@@ -47,10 +49,12 @@ class Session:
         """By unit: "down", "starting" or "healthy"."""
         running = await asyncio.gather(*(unit.is_running() for unit in self.units))
         ready = await asyncio.gather(*(unit.is_ready() for unit in self.units))
-        return {
+        states = {
             unit.name: "down" if not runs else "healthy" if answers else "starting"
             for unit, runs, answers in zip(self.units, running, ready, strict=True)
         }
+        self.healthy = {name for name, state in states.items() if state == "healthy"}
+        return states
 
     async def start(self) -> None:
         """Starts everything of this host and waits until it is ready.
@@ -94,12 +98,28 @@ class Session:
         return faults
 
     async def _start_one(self, unit: Unit) -> None:
+        if unit.name in self.healthy:
+            await self._check_settings(unit)
+            return
         if not await unit.is_running():
             # Before the script: one that is interrupted may have started it already.
             self.started.append(unit)
         await unit.run_start(self._tell)
 
+    async def _check_settings(self, unit: Unit) -> None:
+        """Its script refuses where what runs is not what the folder says."""
+        said: list[str] = []
+        try:
+            await unit.run_start(said.append)
+        except ScriptError:
+            for line in said:
+                self._tell(line)
+            raise
+        self._tell(f"{unit.name}: running already and healthy: {unit.ready_url}")
+
     async def _until_ready(self, unit: Unit) -> None:
+        if unit.name in self.healthy:
+            return
         seconds = await Watch(unit, self._tell).until_ready(self._patience)
         self._tell(f"{unit.name}: ready after {seconds:.0f} s: {unit.ready_url}")
 
