@@ -18,6 +18,9 @@ from tests.deploy.plan.wishes import CHIPS, GUIDES, KNOWLEDGE, MODELS
 
 IMAGES = (None, "0.11.0", "0.13.0", "0.17.0rc1", "0.19.1rc1", "0.22.1rc1", "0.30.0rc1")
 
+LOOKED_UP = ("support", "--hf-overrides", "weights", "head-room", "unequal blocks", "draft download")
+"""What is looked up without a note in the plan's choices."""
+
 
 def practices() -> list[Practice]:
     return [one for name in TABLES for one in KNOWLEDGE.tables[name].entries.values()]
@@ -31,6 +34,13 @@ def many_wishes() -> Iterator[Wish]:
         for model in ("Qwen3.5-397B-A17B", "Qwen3.6-35B-A3B", "Qwen3-32B"):
             yield Wish(model=model, hardware=chip, topology=topology, nodes=2, scenario=scenario)
             yield Wish(model=model, hardware=chip, topology=topology, nodes=3, scenario=scenario)
+    yield Wish(
+        model="Qwen3.5-35B-A3B",
+        hardware="A3",
+        topology=Topology.DISAGGREGATED,
+        tensor_parallel_size=8,
+        decode_tensor_parallel_size=2,
+    )
     for model in ("Qwen3-32B", "Qwen3.5-35B-A3B"):
         for image in (None, "0.18.0", "0.11.0"):
             yield Wish(model=model, hardware="A3", max_model_len=10**6, image=image)
@@ -53,7 +63,7 @@ def used() -> set[str]:
 
     def looked_up(self: Advice, what: str) -> Practice | None:
         practice = lookup(self, what)
-        if practice is not None and what in ("support", "--hf-overrides", "weights", "head-room"):
+        if practice is not None and what in LOOKED_UP:
             found.add(practice.name)
         return practice
 
@@ -126,6 +136,7 @@ def test_the_first_practice_that_holds_counts_and_one_always_holds() -> None:
         "enable_fused_mc2",
         "multistream_overlap_shared_expert",
         "kv_port",
+        "unequal blocks",
     }
     for what, entries in by_what.items():
         last = entries[-1]

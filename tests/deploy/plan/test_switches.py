@@ -140,3 +140,21 @@ def test_several_prefill_and_decode_engines() -> None:
     assert made.nodes[3].env["HCCL_IF_IP"] == "192.0.2.4"
     assert made.proxy is not None and made.proxy.program == "qanat router"
     assert made.role("decode").flags["max-num-seqs"] == 32  # 64 requests over two decode engines
+
+
+def test_blocks_of_different_sizes_and_draft_models_are_told() -> None:
+    made = plan(
+        Wish(
+            model="Qwen3.5-35B-A3B",
+            hardware="A3",
+            topology=Topology.DISAGGREGATED,
+            tensor_parallel_size=8,
+            decode_tensor_parallel_size=2,
+        )
+    )
+    assert any("512 tokens on prefill and 2048 on decode" in warning for warning in made.warnings)
+    drafted = plan(Wish(model="Qwen3-32B", hardware="A3", speculation="eagle3"))
+    assert any("RedHatAI/Qwen3-32B-speculator.eagle3" in warning for warning in drafted.warnings)
+    own = plan(Wish(model="Qwen3-32B", hardware="A3", speculation="eagle3", draft_model="/models/draft"))
+    assert own.role("server").flags["speculative-config"]["model"] == "/models/draft"
+    assert not any("draft" in warning for warning in own.warnings)

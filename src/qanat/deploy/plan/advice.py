@@ -125,6 +125,13 @@ class Advice:
             and holds(practice.when, self.situation)
         ]
 
+    def remark(self, what: str, **numbers: Any) -> list[str]:
+        """What there is to say about something, with its numbers; empty if nothing is known."""
+        practice = self.find(what)
+        if practice is None:
+            return []
+        return [f"{practice.reason.format_map(_Numbers(numbers))} ({practice.source})"]
+
     def take(self, what: str, stated: Any = None) -> Any:
         """What the user stated, else what practice says; None if there is no practice. Notes it."""
         if stated is not None:

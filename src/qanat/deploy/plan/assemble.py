@@ -231,8 +231,13 @@ def _warnings(
             f"No repository is known for {subject.weights.name}; put the weights where the scripts expect them, or "
             "name their folder with --model-path."
         )
-    found += cautions(common)
-    return found
+    blocks = {engine.role: engine.memory.block_tokens for engine in engines}
+    if len(set(blocks.values())) > 1:
+        found += common.remark("unequal blocks", **blocks)
+    draft = engines[0].speculation.draft_model
+    if draft is not None and not draft.startswith("/"):
+        found += common.remark("draft download", draft=draft)
+    return found + cautions(common)
 
 
 def _about_memory(engine: Engine) -> list[str]:
