@@ -199,3 +199,10 @@ def test_the_fingerprint_tells_copies_apart(folder: Path, tmp_path: Path) -> Non
     last.write_bytes(last.read_bytes()[:-1])
     assert fingerprint(str(same))["shards"] != fingerprint(str(folder))["shards"]
     assert fingerprint(str(tmp_path / "none")) == {}
+
+
+def test_a_plan_for_float_weights_and_a_quantised_folder(folder: Path) -> None:
+    target = planned()
+    assert target.plan is not None
+    plan = msgspec.structs.replace(target.plan, weights="bf16")
+    assert "the plan is for bf16" in bad(folder, target_of(plan))["model-quantisation"]

@@ -26,7 +26,8 @@ SIZES = (
     ("num_experts", "num_experts"),
 )
 """Fields of config.json and those of the knowledge base."""
-QUANTISED_WEIGHTS = ("w8a8", "w4a8", "w4a4", "w8a16")
+FLOAT_WEIGHTS = ("bf16", "fp16")
+"""Variants that are not quantised."""
 
 
 def check_model(host: Host, target: Target) -> Iterator[Result]:
@@ -160,16 +161,16 @@ def _drafter(folder: ModelFolder, target: Target) -> Iterator[Result]:
 
 def _quantisation(folder: ModelFolder, target: Target) -> Iterator[Result]:
     weights = target.plan.weights if target.plan else ""
-    is_wanted = weights.startswith(QUANTISED_WEIGHTS)
+    is_wanted = bool(weights) and not weights.startswith(FLOAT_WEIGHTS)
     if folder.description is None:
         in_config = folder.config is not None and "quantization_config" in folder.config
         if is_wanted and not in_config:
             seen = f"the plan is for {weights}, and the folder has no quant_model_description.json"
             yield failure("model-quantisation", seen)
         return
-    if weights == "bf16":
+    if weights.startswith(FLOAT_WEIGHTS):
         yield failure(
-            "model-quantisation", f"the plan is for bf16, and {folder.description_name} says quantised"
+            "model-quantisation", f"the plan is for {weights}, and {folder.description_name} says quantised"
         )
     if not folder.tensors:
         return
