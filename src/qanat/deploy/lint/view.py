@@ -185,16 +185,21 @@ class LaunchView:
             return self.named_chip
         visible = self.visible_npus
         chips = {chip.name: chip for chip in self.knowledge.chips}
+        named = self._chip_in_text()
         if (visible is not None and visible > 8) or self.num_local_ranks > 8:
-            return chips["A3"]
+            return named if named is not None and named.num_npus_per_node > 8 else chips["A3"]
         container = self.launch.container
         image = parse_image(container.image.text) if container and container.image else None
         built_for = chip_by_suffix(self.knowledge, image.suffixes) if image is not None else None
         if built_for is not None:
             return built_for
+        return named
+
+    def _chip_in_text(self) -> Chip | None:
+        """The chip that the text before the launch names last."""
         before = self.document.text[: self.launch.place.start]
         best: tuple[int, Chip] | None = None
-        for chip in chips.values():
+        for chip in self.knowledge.chips:
             for spelling in chip.spellings:
                 for match in re.finditer(spelling, before, re.ASCII):
                     if best is None or match.start() > best[0]:

@@ -156,7 +156,8 @@ def _chip(knowledge: Knowledge, server: LaunchView, fitting: list[Container]) ->
     if server.chip is None or len(fitting) != 1 or fitting[0].image is None:
         return
     built_for = _chip_of(knowledge, fitting[0])
-    if built_for is not None and built_for != server.chip:
+    # Chips of one family share an image.
+    if built_for is not None and built_for.image_suffix != server.chip.image_suffix:
         message = f"the image is for {built_for.name}, the server in {_at(server, fitting[0])} for {server.chip.name}"
         suffix = (
             f"a tag that ends with -{server.chip.image_suffix}" if server.chip.image_suffix else "no suffix"
