@@ -111,7 +111,12 @@ def test_prefixes_are_taken_apart() -> None:
     assert (line.level, line.place, line.month, line.day) == ("ERROR", "v1/worker/a.py:815", 11, 17)
     assert line.second == 8 * 3600 + 12 * 60 + 5 and not line.is_outer_time
     plog = read_line("[ERROR] HCCL(131,python3):2026-11-17-08:15:02.311.100 [a.cc:6][131]text", 1)
-    assert (plog.level, plog.process, plog.month, plog.text) == ("ERROR", "HCCL", 11, "[a.cc:6][131]text")
+    assert (plog.level, plog.process, plog.month, plog.text) == (
+        "ERROR",
+        "HCCL pid 131",
+        11,
+        "[a.cc:6][131]text",
+    )
     npu = read_line(
         "[ERROR] 2026-11-17-08:14:19 (PID:134, Device:3, RankID:3) ERR00100 PTA call acl api failed", 1
     )

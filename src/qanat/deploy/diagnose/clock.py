@@ -20,13 +20,21 @@ class Clock:
 
     def __init__(self) -> None:
         self._anchor: datetime.datetime | None = None
+        self._days: dict[tuple[int, int], float | None] = {}
 
     def seconds(self, line: Line) -> float | None:
         """Seconds of a line's time; None if it has none, or one that is no date."""
         if not line.has_time:
             return None
+        day = (line.month, line.day)
+        if day not in self._days:
+            self._days[day] = self._start_of(*day)
+        start = self._days[day]
+        return start + line.second if start is not None else None
+
+    def _start_of(self, month: int, day: int) -> float | None:
         try:
-            moment = datetime.datetime(_YEAR, line.month, line.day) + datetime.timedelta(seconds=line.second)
+            moment = datetime.datetime(_YEAR, month, day)
         except ValueError:
             return None
         if self._anchor is None:

@@ -21,6 +21,7 @@ from qanat.deploy.knowledge.log_model import LogSignature, StartStage
 from qanat.deploy.knowledge.model import Severity
 from qanat.deploy.knowledge.versions import must_parse, parse_image, parse_version
 
+MAX_PIDS = 4096
 MAX_UNKNOWN = 200
 """So many different faults that nobody has described are kept; the first are what matters."""
 _ASCEND_VERSION = re.compile(r"(?i)vllm[- ]ascend(?: version)?\s*[:=]\s*v?(?P<vllm_ascend>\d+\.\d+[\w.]*)")
@@ -145,6 +146,7 @@ class _Collector:
         self.diagnosis = LogDiagnosis()
         self.clock = Clock()
         self.problems: dict[str, Problem] = {}
+        self.names_of_pids: dict[str, set[str]] = {}
 
     def read(self, source: LogSource) -> None:
         """Reads one log to its end."""
@@ -167,9 +169,27 @@ class _Collector:
 
     def done(self) -> LogDiagnosis:
         """All that was found."""
+        names = self._names_of_plog()
+        for problem in self.problems.values():
+            problem.rename(names)
         self.diagnosis.problems = sorted(self.problems.values(), key=lambda one: one.place.sort_key)
         self.diagnosis.stages.sort(key=lambda mark: ORDER.index(mark.stage))
         return self.diagnosis
+
+    def know(self, line: Line) -> None:
+        """Notes which process has which id; CANN's logs know ids only."""
+        if line.process.startswith("Worker_") and len(self.names_of_pids) < MAX_PIDS:
+            self.names_of_pids.setdefault(line.pid, set()).add(line.process)
+
+    def _names_of_plog(self) -> dict[str, str]:
+        """Names for processes of CANN's logs, where one process only has the id: nodes may use the same ones."""
+        return {
+            process: next(iter(self.names_of_pids[pid]))
+            for problem in self.problems.values()
+            for process in (problem.process, *problem.processes)
+            for pid in [process.rpartition(" pid ")[2]]
+            if " pid " in process and len(self.names_of_pids.get(pid, ())) == 1
+        }
 
 
 class _LogFile:
@@ -198,6 +218,7 @@ class _LogFile:
 
     def _line(self, line: Line, literals: tuple[str, ...]) -> None:
         self._time(line)
+        self.collector.know(line)
         if not stage_literals().isdisjoint(literals):
             self._stage(line)
         matches = _matches(line, literals)

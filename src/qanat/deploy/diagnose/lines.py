@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 MAX_LINE_CHARS = 32_768
 """Longer lines are cut: nothing that is looked for stands further behind, dumps of settings included."""
@@ -38,18 +38,19 @@ _PLOG = re.compile(
     r"\[(?P<level>ERROR|WARNING|INFO|DEBUG|EVENT|TRACE)\]\s(?P<module>[A-Z_]+)\((?P<pid>\d+),(?P<program>[^)]*)\):"
     r"(?P<date>\d{4}-\d\d-\d\d)[- ](?P<clock>\d\d:\d\d:\d\d)[.\d]*\s?"
 )
+_USUAL = re.compile(_PROCESS.pattern + _VLLM.pattern)
+"""How nearly all lines of vLLM begin: one pattern for both parts is quicker."""
 _LETTERS = {"W": "WARNING", "E": "ERROR", "I": "INFO", "F": "CRITICAL"}
 _DIGITS = re.compile(r"(TP|rank|RANK)_?(\d+)")
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """A line.
 
     Attributes:
         text: without the prefix.
         number: in its file, from 1.
-        process: as the log names it ("Worker_TP3"); empty where it does not.
+        process: as the log names it ("Worker_TP3", of CANN's logs "HCCL pid 131"); empty where it does not.
         pid: process id, empty where unknown.
         rank: where the prefix names one.
         level: ERROR, WARNING, ...; empty without.
@@ -89,10 +90,11 @@ def clean(text: str) -> str:
 def read_line(raw: str, number: int) -> Line:
     """Takes the prefix of a line apart; any text is a line."""
     whole = clean(raw)
-    text = whole
-    found: dict[str, str] = {}
+    usual = _USUAL.match(whole)
+    text = whole[usual.end() :] if usual else whole
+    found = {name: value for name, value in usual.groupdict().items() if value is not None} if usual else {}
     is_outer_time = False
-    for _ in range(8):
+    for _ in range(0 if usual else 8):
         match = _next_part(text)
         if match is None:
             break
@@ -107,7 +109,9 @@ def read_line(raw: str, number: int) -> Line:
             found = found | groups
         text = text[match.end() :]
     month, day, second = _time(found)
-    process = found.get("name", "") or found.get("module", "")
+    process = found.get("name", "")
+    if not process and "module" in found:
+        process = f"{found['module']} pid {found['pid']}"
     level = found.get("level", "") or _LETTERS.get(found.get("letter", ""), "")
     return Line(
         text=text,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from qanat.deploy.diagnose.events import Event, Match
@@ -57,6 +58,11 @@ class Problem:
     files: set[str] = field(default_factory=set)
     num_seen: int = 0
     values: dict[str, str] = field(default_factory=dict)
+
+    def rename(self, names: Mapping[str, str]) -> None:
+        """Gives processes the names under which other lines know them."""
+        self.process = names.get(self.process, self.process)
+        self.processes = {names.get(one, one) for one in self.processes}
 
     @property
     def severity(self) -> Severity:

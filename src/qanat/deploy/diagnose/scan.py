@@ -12,7 +12,7 @@ import gzip
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, NamedTuple
 
 from qanat.deploy.diagnose.stages import stage_patterns
 from qanat.deploy.knowledge.load import load_knowledge
@@ -31,8 +31,7 @@ GENERIC = ("ERROR", "CRITICAL", "FATAL", "Error", "Exception", "Traceback (most"
 """Texts of lines that tell of faults nobody has described."""
 
 
-@dataclass(frozen=True)
-class RawLine:
+class RawLine(NamedTuple):
     """A line that is worth reading: its number from 1, its text, and which of `literals()` it holds."""
 
     number: int
