@@ -29,6 +29,7 @@ EXAMPLES = (
     "qanat deploy preflight deployment/ --node server-0",
     "qanat deploy up deployment/",
     "qanat deploy verify http://127.0.0.1:8000",
+    "qanat deploy diagnose serve.log",
     "qanat deploy lint run_p.sh run_d.sh proxy.sh --image v0.18.0rc1-a3",
 )
 
