@@ -7,8 +7,10 @@ and "name" for another model than asked for. As a proxy it serves at once, with 
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
@@ -33,8 +35,12 @@ DEATHS = {
 
 
 def say(text: str) -> None:
+    """Writes a line, and waits until it is in the log, which another process writes."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
+    log = os.environ.get("LOG_FILE")
+    while log and text not in Path(log).read_text():
+        time.sleep(0.005)
 
 
 def main() -> int:

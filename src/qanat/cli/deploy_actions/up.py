@@ -68,7 +68,7 @@ COMMAND = Command(
         "and stays until Ctrl-C, which stops everything again. If a start fails or stands still, the end of the log\n"
         "and its diagnosis are shown, and what was started is stopped. What runs already is left alone.\n"
         "Exit codes: 0 it ran and was stopped, or runs; 1 something failed; 2 the command line or the folder is at\n"
-        "fault; 130 or 143 it was interrupted before it was ready."
+        "fault; 130, 143 or 129 it was interrupted before it was ready."
     ),
     examples=(
         "qanat deploy up deployment/",

@@ -77,9 +77,10 @@ class Watch:
             if self._read():
                 news_at = time.monotonic()
             if not await self.unit.is_running():
-                self._read()
+                await self._read_rest()
                 raise self._failure(f"it ended before it was ready{self._stage_reached()}")
             if await self.unit.is_ready():
+                self._read()
                 return time.monotonic() - self._began
             now = time.monotonic()
             if now - self._began >= patience.ready_s:
@@ -97,8 +98,13 @@ class Watch:
         while await self.unit.is_running():
             self._log.read()
             await asyncio.sleep(POLL_S)
-        self._log.read()
+        await self._read_rest()
         raise self._failure("it ended")
+
+    async def _read_rest(self) -> None:
+        """Takes what a process said last, which may still be on its way to the log."""
+        await asyncio.sleep(POLL_S)
+        self._read()
 
     def _read(self) -> bool:
         """Takes what is new in the log; True if there was anything."""
