@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from qanat.deploy.plan.model import Node, Plan
-from qanat.deploy.render.env_file import draft_path, env_settings, threshold
-from qanat.deploy.render.model import RenderOptions
+from qanat.deploy.render.env_file import draft_path, shared_memory_gib, threshold
 from qanat.deploy.render.names import (
     MOUNTED_AT,
     PROXY_READY_PATH,
     SERVER_READY_PATH,
-    address_variable,
     has_model_path,
     server_port,
+    variable_part,
 )
 from qanat.deploy.render.start import CACHE_AT, chip_of, host_paths
 
@@ -35,11 +34,6 @@ for url in sys.argv[1:]:
             time.sleep(5)
 """
 """Ends once every address has answered without an error."""
-
-
-def variable_part(node: Node) -> str:
-    """What the variables of a node in env.sh end with, such as PREFILL_0."""
-    return address_variable(node).removeprefix("ADDRESS_")
 
 
 def engine_pod(plan: Plan, group: list[Node], node: Node, scripts: str) -> dict[str, Any]:
@@ -150,10 +144,12 @@ def _engine_volumes(
     """Mounts and volumes: scripts, shared memory, the driver, weights, and what is downloaded and compiled."""
     group = [one for one in plan.nodes if (one.role, one.instance) == (node.role, node.instance)]
     items = [_item("env.sh"), _item("start.sh"), *(_item(f"nodes/{one.name}/serve.sh") for one in group)]
-    shared = next(one.value for one in env_settings(plan, RenderOptions()) if one.name == "SHM_SIZE")
     volumes: list[dict[str, Any]] = [
         {"name": "scripts", "configMap": {"name": scripts, "items": items}},
-        {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": shared.replace("g", "Gi")}},
+        {
+            "name": "shared-memory",
+            "emptyDir": {"medium": "Memory", "sizeLimit": f"{shared_memory_gib(plan)}Gi"},
+        },
     ]
     mounts: list[dict[str, Any]] = [
         {"name": "scripts", "mountPath": MOUNTED_AT, "readOnly": True},

@@ -176,8 +176,12 @@ def _weights(plan: Plan, options: RenderOptions, text: Texts) -> str:
 
 
 def _size(plan: Plan) -> str:
-    """Decimal gigabytes of the checkpoint; a question mark where its model or format is not known."""
-    model = next((one for one in load_knowledge().models if one.name == plan.model), None)
+    """Decimal gigabytes of the checkpoint as documents say, else as computed; a question mark for unknown models."""
+    knowledge = load_knowledge()
+    for weights in knowledge.weights:
+        if weights.repository == plan.repository and weights.size_gb is not None:
+            return f"{weights.size_gb:.0f}"
+    model = next((one for one in knowledge.models if one.name == plan.model), None)
     if model is None:
         return "?"
     try:

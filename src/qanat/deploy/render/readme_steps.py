@@ -26,7 +26,7 @@ INDENT = "   "
 
 
 def steps(plan: Plan, options: RenderOptions, text: Texts) -> list[str]:
-    """From an empty machine to a verified service, numbered; one paragraph, as a list has to be."""
+    """From an empty machine to a verified service, numbered; the list is one paragraph."""
     names = [node.name for node in plan.nodes]
     found: list[tuple[str, list[str]]] = [(_env_step(plan, options, text), [])]
     if len(names) > 1:
@@ -37,6 +37,7 @@ def steps(plan: Plan, options: RenderOptions, text: Texts) -> list[str]:
     found.append((text("step_host", fetches=fetches), [f"sudo bash nodes/{name}/host.sh" for name in names]))
     if options.install == "source":
         found.append((text("step_source"), ["bash install/source.sh"]))
+    first = len(found) + 1
     found.append((text("step_preflight"), [f"qanat deploy preflight . --node {name}" for name in names]))
     found.append((text("step_start"), [f"bash nodes/{name}/{start_name(options)}" for name in names]))
     if plan.proxy is not None:
@@ -46,7 +47,8 @@ def steps(plan: Plan, options: RenderOptions, text: Texts) -> list[str]:
     for number, (words, lines) in enumerate(found, 1):
         block = f"\n\n{commands(lines, INDENT)}" if lines else ""
         items.append(f"{f'{number}.':<3}{words}{block}" if number < 10 else f"{number}. {words}{block}")
-    return ["\n\n".join(items)]
+    up = [f"qanat deploy up . --node {name} --detach" for name in names]
+    return ["\n\n".join(items), text("steps_up", first=first, last=len(found)), commands(up)]
 
 
 def _env_step(plan: Plan, options: RenderOptions, text: Texts) -> str:
