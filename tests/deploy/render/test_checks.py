@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -328,7 +329,14 @@ def test_accuracy_tells_aisbench_where_the_service_is(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     settings = tmp_path / "checks" / "aisbench_gsm8k.py"
     assert done.stdout.splitlines()[0] == f"{settings} 10.0.0.7 9000 Eco-Tech/Qwen3.5-397B-A17B-w8a8-mtp"
-    compile(settings.read_text(encoding="utf-8"), str(settings), "exec")
+
+
+def test_settings_of_aisbench_hold_the_name_as_it_is(tmp_path: Path) -> None:
+    name = "é \U0001f600 \"quoted\" 'too' \\"
+    folder(tmp_path, msgspec.structs.replace(two_nodes(), served_model_name=name))
+    tree = ast.parse((tmp_path / "checks" / "aisbench_gsm8k.py").read_text(encoding="utf-8"))
+    (value,) = [one.value for one in ast.walk(tree) if isinstance(one, ast.keyword) and one.arg == "model"]
+    assert ast.literal_eval(value) == name
 
 
 @pytest.mark.parametrize(
@@ -345,6 +353,15 @@ def test_steps_go_up_to_what_the_service_is_for() -> None:
         steps = benchmark_of(plan, KNOWLEDGE).steps
         sizes = [step.concurrency for step in steps]
         assert sizes == sorted(set(sizes)) and sizes[-1] == capacity(plan)
+
+
+def test_many_steps_keep_the_single_request() -> None:
+    plan = single_node()
+    wish = msgspec.structs.replace(plan.wish, concurrency=1000)
+    sizes = [
+        step.concurrency for step in benchmark_of(msgspec.structs.replace(plan, wish=wish), KNOWLEDGE).steps
+    ]
+    assert sizes == [1, 125, 160, 250, 500, 1000]
 
 
 def test_capacity_without_a_wish_is_that_of_all_ranks() -> None:

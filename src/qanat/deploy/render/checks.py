@@ -156,5 +156,5 @@ def _aisbench(plan: Plan) -> str:
     longest = min(LONGEST_ANSWER, window // 2) if isinstance(window, int) else LONGEST_ANSWER
     head, tail = shell.body("aisbench_gsm8k.py.txt").split("# settings\n")
     settings = {"model": plan.served_model_name, "batch_size": capacity(plan), "max_out_len": longest}
-    lines = [f"        {name}={json.dumps(value)},\n" for name, value in settings.items()]
+    lines = [f"        {name}={value!r},\n" for name, value in settings.items()]
     return head + "".join(lines) + tail

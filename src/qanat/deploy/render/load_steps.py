@@ -65,7 +65,8 @@ def benchmark_of(plan: Plan, knowledge: Knowledge) -> Benchmark:
         if load.concurrency and load.concurrency <= most and is_comparable(figure, setup, load):
             wanted.add(load.concurrency)
     steps = []
-    for concurrency in sorted(wanted)[-MAX_STEPS:]:
+    ordered = sorted(wanted)
+    for concurrency in [*ordered[:1], *ordered[1:][1 - MAX_STEPS :]]:
         load = Load(input_tokens, output_tokens, concurrency)
         nearest = nearest_throughput(setup, load, knowledge)
         comparable = tuple(one for one in nearest if is_comparable(one, setup, load))

@@ -1,4 +1,5 @@
 readonly request_timeout_s=300
+readonly deadline=$((SECONDS + READY_TIMEOUT_S))
 
 # Requests go straight to the nodes: a web proxy of the environment would not reach them.
 ask() {
@@ -8,7 +9,6 @@ ask() {
 # wait_until_ready URL: waits for a 200 there.
 wait_until_ready() {
   local answer
-  local deadline=$((SECONDS + READY_TIMEOUT_S))
   until answer="$(ask --max-time 10 "$1")" && [[ "${answer##*$'\n'}" == 200 ]]; do
     if ((SECONDS >= deadline)); then
       printf '%s is not ready after %s s: %s\n' "$1" "$READY_TIMEOUT_S" "${answer:0:200}" >&2
