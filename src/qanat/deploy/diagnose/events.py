@@ -85,7 +85,7 @@ class Folder:
             matches: signatures it matches.
             seconds: its time, or that of the last line with one.
         """
-        key = (line.process, line.pid)
+        key = ("plog" if " pid " in line.process else line.process, line.pid)
         event = self._open.get(key)
         if event is not None and _continues(event, line):
             event.add(line, matches)
@@ -121,8 +121,9 @@ def _continues(event: Event, line: Line) -> bool:
     if line.number - event.last_number > _PATIENCE:
         return False
     if line.level:
-        is_same = line.level in _FAULTS and line.place == event.lines[-1].place
-        return is_same and bool(line.place) and not _is_new_message(event, line)
+        # CANN writes a line for every function an error went through: one burst is one fault.
+        is_same = line.place == event.lines[-1].place if line.place else " pid " in line.process
+        return line.level in _FAULTS and is_same and not _is_new_message(event, line)
     text = line.text
     if not text.strip() or text[0] in " \t^" or text.startswith(_CHAIN) or _TRACEBACK in text:
         return True

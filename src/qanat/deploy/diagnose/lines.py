@@ -9,6 +9,8 @@ MAX_LINE_CHARS = 32_768
 """Longer lines are cut: nothing that is looked for stands further behind, dumps of settings included."""
 
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])")
+_LOST_ESCAPE = re.compile(r"\^\[\[[\d;]*m|^\[?(?:\d+;)*\d+m(?=\()|(?<=\))\[?(?:0;)?0m")
+"""Colours of logs that were copied from a terminal or a web page, which took the escape character away."""
 _OUTER = re.compile(
     r"""(?:
         (?P<date>\d{4}-\d\d-\d\d)[T ](?P<clock>\d\d:\d\d:\d\d)(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\s*(?:\|\s?)?
@@ -84,6 +86,8 @@ def clean(text: str) -> str:
     text = text[:MAX_LINE_CHARS]
     if "\x1b" in text:
         text = _ESCAPE.sub("", text)
+    if "m(" in text[:24] or "^[[" in text:
+        text = _LOST_ESCAPE.sub("", text)
     return text.replace("\x00", "").rstrip("\r\n")
 
 
