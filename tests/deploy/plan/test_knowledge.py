@@ -18,7 +18,15 @@ from tests.deploy.plan.wishes import CHIPS, GUIDES, KNOWLEDGE, MODELS
 
 IMAGES = (None, "0.11.0", "0.13.0", "0.17.0rc1", "0.19.1rc1", "0.22.1rc1", "0.30.0rc1")
 
-LOOKED_UP = ("support", "--hf-overrides", "weights", "head-room", "unequal blocks", "draft download")
+LOOKED_UP = (
+    "support",
+    "--hf-overrides",
+    "weights",
+    "head-room",
+    "unequal blocks",
+    "draft download",
+    "router",
+)
 """What is looked up without a note in the plan's choices."""
 
 
@@ -40,6 +48,7 @@ def many_wishes() -> Iterator[Wish]:
         topology=Topology.DISAGGREGATED,
         tensor_parallel_size=8,
         decode_tensor_parallel_size=2,
+        proxy="qanat",
     )
     for model in ("Qwen3-32B", "Qwen3.5-35B-A3B"):
         for image in (None, "0.18.0", "0.11.0"):

@@ -158,3 +158,12 @@ def test_blocks_of_different_sizes_and_draft_models_are_told() -> None:
     own = plan(Wish(model="Qwen3-32B", hardware="A3", speculation="eagle3", draft_model="/models/draft"))
     assert own.role("server").flags["speculative-config"]["model"] == "/models/draft"
     assert not any("draft" in warning for warning in own.warnings)
+
+
+def test_no_more_ranks_than_requests() -> None:
+    made = plan(Wish(model="Qwen3.5-35B-A3B", hardware="A3", concurrency=3))
+    role = made.role("server")
+    assert (role.tensor_parallel_size, role.data_parallel_size) == (2, 2)
+    assert any("12 of 16 NPUs" in warning for warning in made.warnings)
+    full = plan(Wish(model="Qwen3.5-35B-A3B", hardware="A3", concurrency=64))
+    assert full.role("server").data_parallel_size == 8

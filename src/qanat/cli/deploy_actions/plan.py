@@ -87,7 +87,8 @@ class WishFlags:
     proxy: str | None = option(
         Kind.TEXT,
         None,
-        "What stands in front with topology pd: the example of vllm-ascend or Qanat's router. Default: example.",
+        "What stands in front with topology pd: the example of vllm-ascend, or the router of a later Qanat. "
+        "Default: example.",
         choices=("qanat", "example"),
     )
     model_path: str | None = option(

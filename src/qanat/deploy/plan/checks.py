@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
+import re
+
 import msgspec
 
 from qanat.deploy.knowledge.load import Knowledge
@@ -32,6 +35,8 @@ COUNTS = (
     "max_num_batched_tokens",
 )
 """Fields that are numbers of something, so at least 1."""
+INTERFACE = re.compile(r"[A-Za-z0-9_.:@-]{1,15}")
+"""Names that Linux gives to network interfaces."""
 
 
 def check_numbers(wish: Wish) -> None:
@@ -53,10 +58,40 @@ def check_numbers(wish: Wish) -> None:
         free = msgspec.structs.replace(wish, gpu_memory_utilization=None)
         why = f"--gpu-memory-utilization {share:g}: a share above 0, at most 1."
         raise ImpossibleWish(why, param="--gpu-memory-utilization", candidates=[free])
+    check_names(wish)
     if wish.model_path is not None and not wish.model_path.startswith("/"):
         free = msgspec.structs.replace(wish, model_path="/" + wish.model_path)
         why = f"--model-path {wish.model_path}: a path on the nodes begins with /."
         raise ImpossibleWish(why, param="--model-path", candidates=[free])
+
+
+def check_names(wish: Wish) -> None:
+    """Refuses addresses, interfaces and names that cannot be.
+
+    Raises:
+        ImpossibleWish: names the flag and the value.
+    """
+    why = param = None
+    bad = [address for address in wish.addresses if not _is_address(address)]
+    if bad:
+        param, why = "--addresses", f"--addresses {bad[0]} is no IP address."
+    elif len(set(wish.addresses)) < len(wish.addresses):
+        param, why = "--addresses", "--addresses names one address twice; every node has its own."
+    elif wish.interface is not None and not INTERFACE.fullmatch(wish.interface):
+        param, why = "--interface", f"--interface {wish.interface!r} is no name of a network interface."
+    elif wish.served_model_name is not None and not wish.served_model_name.strip():
+        param, why = "--served-model-name", "--served-model-name is empty."
+    if why is not None:
+        free = msgspec.structs.replace(wish, addresses=(), interface=None, served_model_name=None)
+        raise ImpossibleWish(why, param=param, candidates=[free])
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def check_model_fields(wish: Wish, subject: Subject) -> None:

@@ -23,8 +23,8 @@ def make_nodes(wish: Wish, arrangement: Arrangement, engines: tuple[Engine, ...]
         ImpossibleWish: the addresses are not one for each node.
     """
     num_nodes = arrangement.num_nodes
-    if wish.addresses and len(set(wish.addresses)) != num_nodes:
-        why = f"--addresses names {len(set(wish.addresses))} nodes, and the deployment has {num_nodes}."
+    if wish.addresses and len(wish.addresses) != num_nodes:
+        why = f"--addresses names {len(wish.addresses)} nodes, and the deployment has {num_nodes}."
         candidates = [msgspec.structs.replace(wish, addresses=())]
         raise ImpossibleWish(why, param="--addresses", candidates=candidates)
     addresses = iter(wish.addresses or ("",) * num_nodes)

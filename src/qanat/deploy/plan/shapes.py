@@ -110,10 +110,19 @@ def _data_sizes(
     locals_ = [one for one in range(1, most + 1) if _spreads(subject.model, tp * one * group.num_nodes)]
     practice = advice.find("--data-parallel-size")
     if practice is not None and practice.value == "fill":
-        locals_ = locals_[-1:]
+        useful = [
+            one for one in locals_ if one * group.num_nodes * group.num_instances <= _requests(wish, advice)
+        ]
+        locals_ = (useful or locals_[:1])[-1:]
     else:
         locals_ = [one for one in locals_ if one & (one - 1) == 0 or one == locals_[-1]]
     yield from (one * group.num_nodes for one in locals_)
+
+
+def _requests(wish: Wish, advice: Advice) -> int:
+    """Requests at once: more ranks than these would idle."""
+    practice = advice.find("concurrency")
+    return wish.concurrency or (int(str(practice.value)) if practice is not None else 1)
 
 
 def _spreads(model: ModelFacts, ranks: int) -> bool:
