@@ -17,6 +17,7 @@ from qanat.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from qanat.deploy.preflight.host import Host
+    from qanat.deploy.preflight.recording import RecordingHost
     from qanat.deploy.preflight.result import Result
     from qanat.deploy.preflight.target import Target
 
@@ -194,10 +195,9 @@ def _announce(options: PreflightOptions, target: Target, address: str, token: st
     tell(f"  qanat deploy preflight PLAN --node NODE --peer {address} --token {token}")
 
 
-def _write_recording(host: object, folder: str) -> None:
-    from qanat.deploy.preflight.recording import FILE_NAME, RecordingHost, encode_recording
+def _write_recording(host: RecordingHost, folder: str) -> None:
+    from qanat.deploy.preflight.recording import FILE_NAME, encode_recording
 
-    assert isinstance(host, RecordingHost)
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
         (Path(folder) / FILE_NAME).write_text(encode_recording(host.recording), encoding="utf-8")
