@@ -18,6 +18,7 @@ from qanat.deploy.knowledge.versions import Presence, must_parse
 from qanat.deploy.lint.engine import lint
 from qanat.deploy.plan.files import decode_plan
 from qanat.deploy.plan.model import Plan
+from qanat.deploy.plan.wish import Topology
 from qanat.deploy.render.folder import render
 from qanat.deploy.render.model import Files, Install, RenderOptions
 from qanat.deploy.sources.documents import read_document
@@ -66,8 +67,10 @@ def check_flags(plan: Plan, files: Files) -> None:
     version = must_parse(plan.release)
     for node in plan.nodes:
         document = read_document("serve.sh", files[f"nodes/{node.name}/serve.sh"].text)
-        (launch,) = [one for one in document.launches if one.kind == "serve"]
-        for flag in launch.flags:
+        launches = [one for one in document.launches if one.kind == "serve"]
+        is_ray_worker = plan.topology is Topology.RAY and node.rank > 0
+        assert len(launches) == (0 if is_ray_worker else 1)
+        for flag in (flag for launch in launches for flag in launch.flags):
             name = flag.name if flag.name in table.entries else f"--{flag.name.removeprefix('--no-')}"
             assert name in table.entries, flag.name
             assert table.presence(name, version) not in (Presence.GONE, Presence.NOT_YET), flag.name

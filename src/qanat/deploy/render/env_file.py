@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -25,6 +24,9 @@ INSTALL_DIR = "INSTALL_DIR"
 SPECULATIVE_FLAG = "speculative-config"
 LOCAL_ADDRESS = "127.0.0.1"
 _ASSIGNMENT = re.compile(r"^(?:export[ \t]+)?([A-Z][A-Z0-9_]*)=(.*)$", re.MULTILINE)
+_PIECE = re.compile(r"""'([^']*)'|"((?:[^"\\]|\\.)*)"|\\(.)|([^\s'"\\;]+)""", re.DOTALL)
+_ESCAPE = re.compile(r"""\\([\\"$`])""")
+_EXPANDED = re.compile(r"(?<!\\)(?:\\\\)*[$`]")
 _HEAD = """\
 # shellcheck shell=bash disable=SC2034
 # What only you know of your machines: the one file to edit here. Every script reads it.
@@ -138,12 +140,32 @@ def read_values(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, value in _ASSIGNMENT.findall(text):
         try:
-            words = shlex.split(value, comments=True)
+            plain = _plain_word(value)
         except ValueError:
             raise ConfigError(f"{ENV_FILE}: the value of {name} has a quote that does not end.") from None
-        is_plain = "$" not in value or value.startswith("'")
-        if is_plain and len(words) <= 1:
-            found[name] = words[0] if words else ""
+        if plain is not None:
+            found[name] = plain
+    return found
+
+
+def _plain_word(code: str) -> str | None:
+    """What the first word of a piece of bash stands for; None if a variable or a command decides it.
+
+    Raises:
+        ValueError: a quote does not end.
+    """
+    found, at = "", 0
+    while at < len(code) and code[at] not in " \t;":
+        part = _PIECE.match(code, at)
+        if part is None:
+            raise ValueError(code)
+        single, double, escaped, bare = part.groups()
+        if any(piece is not None and _EXPANDED.search(piece) for piece in (double, bare)):
+            return None
+        if double is not None:
+            double = _ESCAPE.sub(r"\1", double)
+        found += next(piece for piece in (single, double, escaped, bare) if piece is not None)
+        at = part.end()
     return found
 
 

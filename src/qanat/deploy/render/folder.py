@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import msgspec
+
 from qanat.core.errors import ConfigError
 from qanat.deploy.plan.files import encode_plan
 from qanat.deploy.plan.model import Plan
@@ -47,18 +49,15 @@ def render(plan: Plan, options: RenderOptions) -> Files:
         files |= source_files(plan)
     for module in (checks, compose, kubernetes, readme):
         files |= module.files(plan, options)
-    for path, file in files.items():
-        try:
-            file.text.encode("utf-8")
-        except UnicodeEncodeError:
-            raise ConfigError(
-                f"the plan has text for {path} that is no valid Unicode; write it anew."
-            ) from None
     return files
 
 
 def _check(plan: Plan) -> None:
     """Refuses what would break out of file names, names of variables or flags, or volumes of docker."""
+    try:
+        msgspec.json.encode(plan)
+    except UnicodeEncodeError:
+        raise ConfigError("a text of the plan is no valid Unicode; write it anew.") from None
     names = [node.name for node in plan.nodes]
     if not names:
         raise ConfigError("the plan has no nodes.", param="nodes")

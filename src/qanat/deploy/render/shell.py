@@ -11,12 +11,17 @@ from qanat.core.errors import ConfigError
 from qanat.deploy.render.model import Variable, Word
 
 _BARE = re.compile(r"[A-Za-z0-9_./:,@%+-]+", re.ASCII)
+_EXPANDED = re.compile(r"[$`]")
+_ESCAPED = re.compile(r"[\\$`\"]")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029]")
 COMMENT_WIDTH = 110
 
 
 def quote(text: str) -> str:
-    """A word of bash that stands for exactly this text, in single quotes unless nothing in it is special.
+    """A word of bash that stands for exactly this text, in quotes unless nothing in it is special.
+
+    Quotes are single ones, in which all is text. What looks like a variable stands in double ones, escaped, because
+    checkers of scripts suspect a mistake otherwise.
 
     Raises:
         ConfigError: no program can be given such a text: it holds a NUL, or is no valid Unicode.
@@ -29,6 +34,9 @@ def quote(text: str) -> str:
         raise ConfigError(f"{text!r} is no valid Unicode text; write it anew.") from None
     if _BARE.fullmatch(text):
         return text
+    # bash doubles a \x01 that stands in double quotes inside of an array.
+    if _EXPANDED.search(text) and not _CONTROL.search(text):
+        return '"' + _ESCAPED.sub(r"\\\g<0>", text) + '"'
     return "'" + text.replace("'", "'\\''") + "'"
 
 

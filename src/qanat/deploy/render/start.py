@@ -177,22 +177,6 @@ def container_files(
         host: what it gets of the host.
         start_name: file name of the start script.
     """
-    start = [
-        "docker run --detach --init",
-        f"--name {quote(container_name(plan, runnable.name))}",
-        f"--label {quote(f'{LABEL_DEPLOYMENT}={deployment_name(plan)}')}",
-        f"--label {quote(f'{LABEL_NODE}={runnable.name}')}",
-        f'--label "{LABEL_SETTINGS}=$settings"',
-        "--network host",
-        *pieces,
-        f'--volume "$DEPLOYMENT_DIR:{MOUNTED_AT}:ro"',
-        f'--volume "${LOG_DIR}:{LOGS_AT}"',
-        '"${mounts[@]}"',
-        f'--env "LOG_FILE={LOGS_AT}/$run.log"',
-        "--entrypoint /bin/bash",
-        '"$image"',
-        *inner,
-    ]
     values: dict[str, Word] = {
         "deployment": deployment_name(plan),
         "node": runnable.name,
@@ -209,7 +193,7 @@ def container_files(
         body("needed.sh"),
         body("wait.sh"),
         body("container.sh"),
-        command(start) + " >/dev/null",
+        _docker_run(plan, runnable, pieces, inner),
         body("started.sh"),
     ]
     title = f"Starts {runnable.what} in a container, or leaves it if it runs.\n{runnable.order}{NO_WAIT}"
@@ -226,6 +210,26 @@ def container_files(
             script(f"Stops {runnable.what}, and nothing else.", stop), is_executable=True
         ),
     }
+
+
+def _docker_run(plan: Plan, runnable: Runnable, pieces: Sequence[str], inner: Sequence[str]) -> str:
+    lines = [
+        "docker run --detach --init",
+        f"--name {quote(container_name(plan, runnable.name))}",
+        f"--label {quote(f'{LABEL_DEPLOYMENT}={deployment_name(plan)}')}",
+        f"--label {quote(f'{LABEL_NODE}={runnable.name}')}",
+        f'--label "{LABEL_SETTINGS}=$settings"',
+        "--network host",
+        *pieces,
+        f'--volume "$DEPLOYMENT_DIR:{MOUNTED_AT}:ro"',
+        f'--volume "${LOG_DIR}:{LOGS_AT}"',
+        '"${mounts[@]}"',
+        f'--env "LOG_FILE={LOGS_AT}/$run.log"',
+        "--entrypoint /bin/bash",
+        '"$image"',
+        *inner,
+    ]
+    return command(lines) + " >/dev/null"
 
 
 def process_files(runnable: Runnable, start: Sequence[str], start_name: str) -> Files:
