@@ -404,3 +404,11 @@ def test_names_of_older_releases_are_known() -> None:
     text = 'vllm:gpu_cache_usage_perc{engine="0"} 0.5\nvllm:gpu_prefix_cache_queries_total 10\n'
     metrics = Metrics(read_exposition(text))
     assert metrics.gauge("cache_usage") == 0.5 and metrics.counter("prefix_queries") == 10
+
+
+def test_capture_sizes_of_the_log_count_before_those_of_the_command() -> None:
+    given = evidence(service({"num_requests_running": 60}), {**DENSE, **full_graphs(8, 64)})
+    assert ask("graphs", given).answer is Answer.FINE
+    given = evidence(service({"num_requests_running": 60}), {**DENSE, **full_graphs(8, 64)})
+    given.told_sizes = (8, 16)
+    assert ask("graphs", given).answer is Answer.CAUSE

@@ -63,3 +63,15 @@ def test_a_second_start_in_one_log_begins_anew() -> None:
 @given(st.text())
 def test_any_text_is_taken(text: str) -> None:
     StageReader().feed(text)
+
+
+def test_capture_sizes_stand_in_the_engines_configuration() -> None:
+    line = (
+        "Initializing a V1 LLM engine (v0.29.0) with config: model='/a', speculative_config=None, "
+        "compilation_config={'mode': 3, 'cudagraph_mode': <CUDAGraphMode.FULL_DECODE_ONLY: (2, 0)>, "
+        "'cudagraph_capture_sizes': [1, 2, 4, 8], 'max_cudagraph_capture_size': 8}"
+    )
+    found = match_stage(line)
+    assert found is not None and found[1].groupdict() == {"vllm": "0.29.0", "capture_sizes": "1, 2, 4, 8"}
+    bare = match_stage(line.partition(", compilation_config")[0])
+    assert bare is not None and bare[1].groupdict() == {"vllm": "0.29.0", "capture_sizes": None}

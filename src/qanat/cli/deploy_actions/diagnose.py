@@ -200,3 +200,4 @@ def _add_settings(evidence: Evidence, options: DiagnoseOptions, diagnosis: LogDi
     evidence.is_async = of_log.is_async
     if evidence.view is None:
         evidence.view, evidence.settings_from = of_log.view, of_log.settings_from
+        evidence.told_sizes = of_log.told_sizes

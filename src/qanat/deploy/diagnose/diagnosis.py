@@ -21,6 +21,12 @@ from qanat.deploy.knowledge.log_model import LogSignature, StartStage
 from qanat.deploy.knowledge.model import Severity
 from qanat.deploy.knowledge.versions import must_parse, parse_image, parse_version
 
+WAITING = "L089"
+"""The signature of an engine that waits for a worker; it tells so once a minute."""
+MIN_WAITS, MIN_WAITS_BEFORE_READY = 3, 10
+"""So many waits in a row are a hang; before the server is ready, loading may take that long."""
+MAX_SILENCE_S = 90
+"""Nothing else was written for so long behind it: the log ends with waiting."""
 MAX_PIDS = 4096
 MAX_UNKNOWN = 200
 """So many different faults that nobody has described are kept; the first are what matters."""
@@ -169,12 +175,21 @@ class _Collector:
 
     def done(self) -> LogDiagnosis:
         """All that was found."""
+        self._raise_hang()
         names = self._names_of_plog()
         for problem in self.problems.values():
             problem.rename(names)
         self.diagnosis.problems = sorted(self.problems.values(), key=lambda one: one.place.sort_key)
         self.diagnosis.stages.sort(key=lambda mark: ORDER.index(mark.stage))
         return self.diagnosis
+
+    def _raise_hang(self) -> None:
+        """A wait for a worker is usual while weights load; where the log ends with it, the worker hangs."""
+        least = MIN_WAITS if self.diagnosis.is_ready else MIN_WAITS_BEFORE_READY
+        wait, end = self.problems.get(WAITING), self.diagnosis.last_time
+        if wait is None or wait.last_seconds is None or end is None or wait.num_seen < least:
+            return
+        wait.is_hang = end - wait.last_seconds <= MAX_SILENCE_S
 
     def know(self, line: Line) -> None:
         """Notes which process has which id; CANN's logs know ids only."""

@@ -44,6 +44,7 @@ class Evidence:
         view: the settings, as the linter sees them; None if no log or plan was given.
         is_async: asynchronous scheduling, as the log says; None if it does not.
         settings_from: what the settings were read from, in words.
+        told_sizes: capture sizes that the log states; empty if it does not.
     """
 
     metrics: Metrics | None = None
@@ -51,6 +52,7 @@ class Evidence:
     view: LaunchView | None = None
     is_async: bool | None = None
     settings_from: str = ""
+    told_sizes: tuple[int, ...] = ()
 
     def counter(self, name: str) -> float | None:
         """A counter; None without metrics or where the server does not have it."""
@@ -127,7 +129,7 @@ class Evidence:
         if view.is_eager:
             return ()
         step = 1 + view.num_draft_tokens
-        stated = view.capture_sizes or default_sizes(min(seqs * step, DEFAULT_MAX_CAPTURE))
+        stated = self.told_sizes or view.capture_sizes or default_sizes(min(seqs * step, DEFAULT_MAX_CAPTURE))
         rewriting = rewrite_sizes(
             stated,
             view.max_num_batched_tokens,
@@ -169,8 +171,10 @@ def settings_of_plan(plan: Plan, role_name: str | None) -> Settings:
 def evidence_of_log(diagnosis: LogDiagnosis) -> Evidence:
     """Evidence with the settings of a log."""
     said = diagnosis.facts.value("async_scheduling")
+    sizes = diagnosis.facts.value("capture_sizes") or ""
     return Evidence(
         view=view_of(diagnosis.settings, diagnosis.image or diagnosis.version),
         is_async=None if said is None else said == "enabled",
         settings_from="the log",
+        told_sizes=tuple(int(one) for one in sizes.replace(" ", "").split(",") if one.isdigit()),
     )

@@ -24,6 +24,7 @@ KINDS: Mapping[str, FactKind] = {
     "model": FactKind("model"),
     "world": FactKind("ranks", "largest"),
     "block_tokens": FactKind("tokens of a cache block", "last"),
+    "capture_sizes": FactKind("capture sizes before rounding"),
     "max_graphs": FactKind("capture sizes the streams allow"),
     "async_scheduling": FactKind("asynchronous scheduling", "last"),
     "load_s": FactKind("seconds to load weights", "largest"),

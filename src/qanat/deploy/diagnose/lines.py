@@ -42,6 +42,10 @@ _PLOG = re.compile(
 )
 _USUAL = re.compile(_PROCESS.pattern + _VLLM.pattern)
 """How nearly all lines of vLLM begin: one pattern for both parts is quicker."""
+_GLOG = re.compile(
+    r"(?P<letter>[WEIF])(?:\d{4})?(?P<month>\d\d)(?P<day>\d\d)\s(?P<clock>\d\d:\d\d:\d\d)\.\d+\s+(?P<pid>\d+)\s"
+    r"(?=(?P<place>[\w./-]+:\d+)\])"
+)
 _LETTERS = {"W": "WARNING", "E": "ERROR", "I": "INFO", "F": "CRITICAL"}
 _DIGITS = re.compile(r"(TP|rank|RANK)_?(\d+)")
 
@@ -134,7 +138,7 @@ def read_line(raw: str, number: int) -> Line:
 
 
 def _next_part(text: str) -> re.Match[str] | None:
-    for pattern in (_PROCESS, _VLLM, _PLOG, _TORCH_NPU, _TORCH, _RANK, _UVICORN, _OUTER):
+    for pattern in (_PROCESS, _VLLM, _PLOG, _TORCH_NPU, _TORCH, _GLOG, _RANK, _UVICORN, _OUTER):
         match = pattern.match(text)
         if match is not None:
             return match

@@ -47,6 +47,8 @@ class Problem:
         files: all files it stands in.
         num_seen: how often it was told.
         values: what the line says, by the names of the signature's groups.
+        last_seconds: when it was told last; None without a time.
+        is_hang: a log ends with it, so what is harmless elsewhere is a fault.
     """
 
     signature: LogSignature | None
@@ -58,6 +60,8 @@ class Problem:
     files: set[str] = field(default_factory=set)
     num_seen: int = 0
     values: dict[str, str] = field(default_factory=dict)
+    last_seconds: float | None = None
+    is_hang: bool = False
 
     def rename(self, names: Mapping[str, str]) -> None:
         """Gives processes the names under which other lines know them."""
@@ -67,7 +71,7 @@ class Problem:
     @property
     def severity(self) -> Severity:
         """How bad it is; what nobody has described is an error."""
-        return self.signature.severity if self.signature else Severity.ERROR
+        return self.signature.severity if self.signature and not self.is_hang else Severity.ERROR
 
     @property
     def is_consequence(self) -> bool:
@@ -77,6 +81,9 @@ class Problem:
     def seen_again(self, other: Problem) -> None:
         """Counts the same problem, told elsewhere."""
         self.num_seen += other.num_seen
+        self.last_seconds = max(
+            (one for one in (self.last_seconds, other.last_seconds) if one is not None), default=None
+        )
         self.files |= other.files
         if len(self.processes) < MAX_PROCESSES:
             self.processes |= other.processes
@@ -139,4 +146,5 @@ def _problem(line: Line, event: Event, place: Place) -> Problem:
         processes={process} if process else set(),
         files={place.file},
         num_seen=1,
+        last_seconds=place.seconds,
     )
