@@ -12,7 +12,7 @@ import pytest
 from qanat.cli.main import main
 from qanat.deploy.verify.checks import load
 from qanat.deploy.verify.run import symptoms
-from tests.deploy.verify.faults import FAULTS, Faulty
+from tests.deploy.verify.faults import FAULTS, Faulty, other_protocol, silence
 from tests.support.server_process import ServerProcess, free_port
 from tests.support.small_service import SmallService
 
@@ -133,12 +133,31 @@ def test_the_key_is_sent_and_never_shown(
         handler.refuse(401, f"the key {seen[-1]} is wrong")
         return True
 
+    def echoing(handler: Any, request: Any) -> bool:
+        handler.refuse(500, f"no engine for {handler.headers.get('Authorization')}")
+        return True
+
     monkeypatch.setenv("SERVICE_KEY", "sesame-open")
-    with SmallService({"/v1/models": guarded, "/v1/completions": guarded}) as service:
-        assert verify(service.url, "--api-key-env", "SERVICE_KEY", "--only", "key", "completion") == 0
+    with SmallService({"/v1/models": guarded, "/v1/completions": echoing}) as service:
+        assert verify(service.url, "--api-key-env", "SERVICE_KEY", "--only", "key", "completion") == 1
     assert set(seen) == {"Bearer sesame-open", None}
     output = capsys.readouterr()
-    assert "sesame" not in output.out + output.err
+    assert "sesame" not in output.out + output.err and "no engine for Bearer ***" in output.out
+
+
+def test_ops_009_a_health_check_that_stays_green_is_found_out(capsys: pytest.CaptureFixture[str]) -> None:
+    """/health answers and the engine does not."""
+    with SmallService({"/v1/completions": silence}) as service:
+        code, report = verified(capsys, service.url, "--only", "completion", "--timeout-s", "0.5")
+    assert code == 1 and outcomes(report)["ready"]["status"] == "ok"
+    assert outcomes(report)["completion"]["symptom"] == "no_answer_in_time"
+
+
+def test_ops_006_a_port_with_another_protocol_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with SmallService({"/health": other_protocol}) as service:
+        code, report = verified(capsys, service.url, "--wait-s", "60")
+    outcome = outcomes(report)["ready"]
+    assert code == 1 and outcome["symptom"] == "no_http" and "--data-parallel-rpc-port" in outcome["advice"]
 
 
 def test_only_and_skip_take_lists_with_commas(capsys: pytest.CaptureFixture[str]) -> None:

@@ -228,6 +228,7 @@ FAULTS: dict[str, tuple[Faulty, ...]] = {
         Faulty("chat", alter=message(content=["a"])),
     ),
     "refused": (Faulty("completion", {COMPLETIONS: status(400, "temperature is not known")}),),
+    "redirected": (Faulty("ready", {"/health": status(301)}),),
     "key_refused": (Faulty("completion", {COMPLETIONS: status(401)}),),
     "busy": (Faulty("completion", {COMPLETIONS: status(429)}),),
     "server_error": (Faulty("completion", {COMPLETIONS: status(500)}),),
@@ -330,6 +331,7 @@ FAULTS: dict[str, tuple[Faulty, ...]] = {
     "seed_differs": (Faulty("choices", {COMPLETIONS: seedless}),),
     "mistake_accepted": (Faulty("malformed_json", {COMPLETIONS: body("{}")}),),
     "mistake_as_server_error": (
+        Faulty("window", {COMPLETIONS: when(lambda h, r: len(r["prompt"]) >= h.server.window, status(500))}),
         Faulty("wrong_value", {COMPLETIONS: when(lambda _, r: r.get("max_tokens") == "many", status(500))}),
         Faulty("malformed_json", {COMPLETIONS: when(lambda _, r: "broken" in r, status(500))}),
     ),

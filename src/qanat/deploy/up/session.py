@@ -104,13 +104,13 @@ class Session:
         if not await unit.is_running():
             # Before the script: one that is interrupted may have started it already.
             self.started.append(unit)
-        await unit.run_start(self._tell)
+        await unit.run_start(self._tell, self._patience.ready_s)
 
     async def _check_settings(self, unit: Unit) -> None:
         """Its script refuses where what runs is not what the folder says."""
         said: list[str] = []
         try:
-            await unit.run_start(said.append)
+            await unit.run_start(said.append, self._patience.ready_s)
         except ScriptError:
             for line in said:
                 self._tell(line)

@@ -40,6 +40,7 @@ class Unit:
         ready_url: answers 200 once it is ready; that of its group's first node where it answers no requests itself.
         container: its name; None where it runs without one.
         pid_file: of a process without a container.
+        answers_itself: whether `ready_url` is its own.
     """
 
     name: str
@@ -49,16 +50,15 @@ class Unit:
     ready_url: str
     container: str | None
     pid_file: Path
+    answers_itself: bool = True
 
-    async def run_start(self, tell: Tell) -> None:
+    async def run_start(self, tell: Tell, timeout_s: float) -> None:
         """Starts it, or leaves it if it runs; returns without waiting until it is ready.
 
         Raises:
-            ScriptError: the script says that it cannot be.
+            ScriptError: the script says that it cannot be, or takes too long, as for an image that is fetched.
         """
-        code = await run_script([str(self.start), "--no-wait"], tell)
-        if code != 0:
-            raise ScriptError(f"{self.name}: {self.start} ended with exit code {code}")
+        await self._run([str(self.start), "--no-wait"], tell, timeout_s)
 
     async def run_stop(self, tell: Tell) -> None:
         """Stops it; nothing to stop is well too.
@@ -66,13 +66,16 @@ class Unit:
         Raises:
             ScriptError: the script failed or took too long.
         """
+        await self._run([str(self.stop)], tell, STOP_TIMEOUT_S)
+
+    async def _run(self, command: list[str], tell: Tell, timeout_s: float) -> None:
         try:
-            async with asyncio.timeout(STOP_TIMEOUT_S):
-                code = await run_script([str(self.stop)], tell)
+            async with asyncio.timeout(timeout_s):
+                code = await run_script(command, tell)
         except TimeoutError:
-            raise ScriptError(f"{self.name}: {self.stop} did not end within {STOP_TIMEOUT_S:g} s") from None
+            raise ScriptError(f"{self.name}: {command[0]} did not end within {timeout_s:g} s") from None
         if code != 0:
-            raise ScriptError(f"{self.name}: {self.stop} ended with exit code {code}")
+            raise ScriptError(f"{self.name}: {command[0]} ended with exit code {code}")
 
     async def is_running(self) -> bool:
         """Whether its container or process is there; True where docker does not say in time."""
@@ -120,6 +123,7 @@ def engine_unit(folder: Folder, node: DeployedNode) -> Unit:
         ready_url=folder.url(first.name, first.port or 0, first.ready.path),
         container=node.container,
         pid_file=folder.logs / f"{node.name}.pid",
+        answers_itself=node.ready is not None,
     )
 
 

@@ -85,7 +85,8 @@ class Watch:
             now = time.monotonic()
             if now - self._began >= patience.ready_s:
                 raise self._failure(f"not ready after {patience.ready_s:g} s{self._stage_reached()}")
-            if now - news_at >= patience.stall_s:
+            # One that answers no requests itself may have nothing to say while the first of its group loads.
+            if self.unit.answers_itself and now - news_at >= patience.stall_s:
                 raise self._failure(f"its log stands still for {patience.stall_s:g} s{self._stage_reached()}")
             await asyncio.sleep(min(POLL_S, patience.ready_s, patience.stall_s))
 

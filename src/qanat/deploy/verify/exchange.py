@@ -135,6 +135,10 @@ class Exchange:
         self._key = api_key
         self._tls = (tls or ssl.create_default_context()) if address.is_tls else None
 
+    def hide(self, text: str) -> str:
+        """A text without the key: servers may repeat it in what they answer."""
+        return text.replace(self._key, "***") if self._key else text
+
     async def request(
         self, method: str, path: str, body: bytes | None = None, *, timeout_s: float, with_key: bool = True
     ) -> Answer:

@@ -105,7 +105,12 @@ async def _run(check: Check, context: Context, known: Mapping[str, ServiceSympto
         symptom, seen = known["wrong_usage"], str(error)
     except MisfitError as error:
         symptom, seen = known["misshapen_answer"], str(error)
-    outcome = {"check": check.name, "title": check.title, "seconds": time.monotonic() - started, "seen": seen}
+    outcome = {
+        "check": check.name,
+        "title": check.title,
+        "seconds": time.monotonic() - started,
+        "seen": context.service.exchange.hide(seen),
+    }
     if symptom is None:
         return Outcome(**outcome, status=status)  # type: ignore[arg-type]
     return Outcome(

@@ -210,6 +210,8 @@ def read_object(answer: Answer) -> dict[str, Any]:
 def refusal(status: int, body: bytes) -> Fault:
     """The fault that a status other than 200 is."""
     seen = f"status {status}: {shown(message_of(body))}"
+    if 300 <= status < 400:
+        return Fault("redirected", seen, status)
     if status in (401, 403):
         return Fault("key_refused", seen, status)
     if status in (429, 503):

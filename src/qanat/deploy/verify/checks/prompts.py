@@ -112,7 +112,9 @@ async def _expect_refusal(context: Context, num_digits: int, length: int, timeou
         body = context.completion(_digits(num_digits), 1)
         reply = await context.service.reply(COMPLETIONS, body, timeout_s=timeout_s)
     except Fault as fault:
-        if not 400 <= fault.status < 500:
+        if fault.status >= 500:
+            raise Fault("mistake_as_server_error", fault.seen, fault.status) from None
+        if not 400 <= fault.status:
             raise
         if str(length) not in fault.seen.replace(",", ""):
             raise Fault("unclear_window_error", fault.seen, fault.status) from None

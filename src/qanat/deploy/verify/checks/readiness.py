@@ -12,7 +12,7 @@ POLL_S = 0.5
 PROBE_TIMEOUT_S = 5.0
 PROXY_HEALTH = "/healthcheck"
 """The example proxies of vllm-ascend have this and no /health; it does not ask the engines."""
-HOPELESS = ("tls_failed", "no_http", "key_refused")
+HOPELESS = ("tls_failed", "no_http", "key_refused", "redirected")
 
 
 @check("ready", "answers /health", needs=())
