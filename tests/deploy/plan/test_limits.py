@@ -77,13 +77,19 @@ def test_ops_006_no_two_ports_of_a_plan_are_the_same() -> None:
         assert not set(used) & {*range(20000, 36000), *range(60000, 60016)}
 
 
-@pytest.mark.parametrize("release", [one for one in RELEASES if must_parse(one).base <= must_parse("0.20.2")])
-@pytest.mark.parametrize("model", ["Qwen3-235B-A22B", "Qwen3-32B", "Qwen3-30B-A3B", "Qwen3.5-35B-A3B"])
+OLD = [one for one in RELEASES if must_parse(one).base <= must_parse("0.20.2")]
+DEEP = [
+    (model, release)
+    for model in ("Qwen3-235B-A22B", "Qwen3-32B", "Qwen3-30B-A3B", "Qwen3.5-35B-A3B")
+    for release in OLD
+    if not model.startswith("Qwen3.5") or must_parse(release) >= must_parse("0.17.0rc1")
+]
+
+
+@pytest.mark.parametrize(("model", "release"), DEEP)
 def test_ops_012_piecewise_sizes_stay_within_the_streams(model: str, release: str) -> None:
     """94 layers with TP and EP leave room for few sizes; the smallest and the full batch are among them."""
     fields: dict[str, Any] = {"model": model, "image": release, "weights": "bf16", "concurrency": 256}
-    if model.startswith("Qwen3.5") and must_parse(release) < must_parse("0.17.0rc1"):
-        pytest.skip("the release does not know the model")
     made = plan(
         Wish(hardware="A3", nodes=1, overrides={"compilation-config.cudagraph_mode": "PIECEWISE"}, **fields)
     )
@@ -106,7 +112,7 @@ def test_ops_012_the_reported_configuration() -> None:
     """94 layers, TP 16 with EP: AIV leaves 1800 streams / 95 per graph / 3 = 6 sizes."""
     subject = resolve(Wish(model="Qwen3-235B-A22B", hardware="A3", image="0.18.0"), "bf16", KNOWLEDGE)
     wanted = capture_sizes(1, 256)
-    sizes, limit = fitting_sizes(wanted, subject, "PIECEWISE", 2, False, True, False)
+    sizes, limit = fitting_sizes(wanted, subject, "PIECEWISE", 2, False, True, False, KNOWLEDGE)
     assert limit == 6 == len(sizes) < len(wanted)
     assert (sizes[0], sizes[-1]) == (1, 256)
 
@@ -114,9 +120,14 @@ def test_ops_012_the_reported_configuration() -> None:
 def test_950_captures_four_sizes_where_it_cannot_more() -> None:
     for release, num in (("0.23.0", 4), ("0.26.0rc1", 4), ("0.30.0rc1", None)):
         subject = resolve(Wish(model="Qwen3.5-397B-A17B", hardware="950DT", image=release), "bf16", KNOWLEDGE)
-        sizes, limit = fitting_sizes(capture_sizes(4, 512), subject, "PIECEWISE", 2, False, True, True)
+        sizes, limit = fitting_sizes(
+            capture_sizes(4, 512), subject, "PIECEWISE", 2, False, True, True, KNOWLEDGE
+        )
         assert limit == num and (num is None or len(sizes) == num)
-        assert fitting_sizes(sizes, subject, "FULL_DECODE_ONLY", 2, False, True, True) == (sizes, None)
+        assert fitting_sizes(sizes, subject, "FULL_DECODE_ONLY", 2, False, True, True, KNOWLEDGE) == (
+            sizes,
+            None,
+        )
 
 
 def test_capture_sizes_are_dense_below_and_end_with_the_batch() -> None:
@@ -129,8 +140,8 @@ def test_capture_sizes_are_dense_below_and_end_with_the_batch() -> None:
 
 def test_flashcomm1_and_speculation_need_a_common_multiple() -> None:
     old, new = must_parse("0.26.0rc1"), must_parse("0.30.0rc1")
-    assert has_common_multiple(old, 8, 3) and has_common_multiple(old, 2, 3)
-    assert not has_common_multiple(old, 8, 2) and has_common_multiple(new, 8, 2)
+    assert has_common_multiple(old, 8, 3, KNOWLEDGE) and has_common_multiple(old, 2, 3, KNOWLEDGE)
+    assert not has_common_multiple(old, 8, 2, KNOWLEDGE) and has_common_multiple(new, 8, 2, KNOWLEDGE)
     assert step_of(8, 2, True, "FULL_DECODE_ONLY") == 24
     made = plan(wish(nodes=1, scenario=Scenario.HIGH_THROUGHPUT, num_speculative_tokens=2, concurrency=32))
     assert "enable_flashcomm1" not in made.role("server").flags["additional-config"]

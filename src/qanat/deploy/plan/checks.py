@@ -13,7 +13,7 @@ from qanat.deploy.lint.engine import lint
 from qanat.deploy.plan.advice import Advice, Situation
 from qanat.deploy.plan.arrangement import Arrangement
 from qanat.deploy.plan.errors import ImpossibleWish
-from qanat.deploy.plan.model import Plan
+from qanat.deploy.plan.model import Plan, RoleName
 from qanat.deploy.plan.script import documents
 from qanat.deploy.plan.subject import Subject
 from qanat.deploy.plan.wish import Topology, Wish
@@ -194,7 +194,7 @@ def checked(plan: Plan, wish: Wish) -> Plan:
     return msgspec.structs.replace(plan, warnings=tuple(warnings))
 
 
-def situation_of(subject: Subject, arrangement: Arrangement, wish: Wish, role: str) -> Situation:
+def situation_of(subject: Subject, arrangement: Arrangement, wish: Wish, role: RoleName) -> Situation:
     """What practices look at, for one role."""
     return Situation(
         model=subject.model,
@@ -205,5 +205,5 @@ def situation_of(subject: Subject, arrangement: Arrangement, wish: Wish, role: s
         topology=arrangement.topology.value,
         num_nodes=arrangement.num_nodes,
         version=subject.version,
-        role=role,  # type: ignore[arg-type]
+        role=role,
     )

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 
-from qanat.deploy.knowledge.versions import Version, must_parse
+from qanat.deploy.knowledge.load import Knowledge
+from qanat.deploy.knowledge.versions import Version, is_in_range
 from qanat.deploy.plan.subject import Subject
 from qanat.deploy.sizing.capture import max_num_graphs, thin_out
 
 FULL_MODES = ("FULL_DECODE_ONLY", "FULL", "FULL_AND_PIECEWISE")
 PIECEWISE_MODES = ("PIECEWISE", "FULL_AND_PIECEWISE")
-STREAMS_UNTIL = must_parse("0.20.2")
-FOUR_SIZES = (must_parse("0.22.1rc1"), must_parse("0.26.0"))
 FEW_SIZES = 4
-DIVISOR_UNTIL = must_parse("0.26.0")
+STRIDES = ((4, 1), (8, 2), (32, 4), (64, 8))
+"""Distance between sizes, in steps, below a number of steps."""
+LAST_STRIDE = 16
+STREAMS_RULE, FOUR_SIZES_RULE, DIVISOR_RULE = "GRA008", "GRA009", "GRA015"
+"""Rules of the linter whose versions say when streams, four sizes on 950, or a common divisor bound the list."""
 
 
 def step_of(tp: int, k: int, has_flashcomm1: bool, mode: str) -> int:
@@ -22,10 +25,15 @@ def step_of(tp: int, k: int, has_flashcomm1: bool, mode: str) -> int:
     return math.lcm(tp if has_flashcomm1 else 1, rows)
 
 
-def has_common_multiple(version: Version, tp: int, k: int) -> bool:
+def _is_in_force(rule_id: str, version: Version, knowledge: Knowledge) -> bool:
+    rule = knowledge.rules[rule_id]
+    return is_in_range(version, rule.since, rule.until)
+
+
+def has_common_multiple(version: Version, tp: int, k: int, knowledge: Knowledge) -> bool:
     """Whether FlashComm1 and speculation agree on sizes: up to 0.26 one of TP and 1 + k must divide the other."""
     rows = 1 + k
-    return version > DIVISOR_UNTIL or max(tp, rows) % min(tp, rows) == 0
+    return max(tp, rows) % min(tp, rows) == 0 or not _is_in_force(DIVISOR_RULE, version, knowledge)
 
 
 def capture_sizes(step: int, largest: int) -> tuple[int, ...]:
@@ -34,17 +42,8 @@ def capture_sizes(step: int, largest: int) -> tuple[int, ...]:
     counts, count = [], 1
     while count < num_steps:
         counts.append(count)
-        count += (
-            1
-            if count < 4
-            else 2
-            if count < 8
-            else 4
-            if count < 32
-            else 8
-            if count < 64
-            else max(16, count // 8)
-        )
+        stride = next((stride for below, stride in STRIDES if count < below), LAST_STRIDE)
+        count += max(stride, count // 8)
     return tuple(step * one for one in (*counts, num_steps)) if num_steps else ()
 
 
@@ -56,6 +55,7 @@ def fitting_sizes(
     is_dp: bool,
     is_aiv: bool,
     has_draft: bool,
+    knowledge: Knowledge,
 ) -> tuple[tuple[int, ...], int | None]:
     """The sizes within what streams and the chip allow, and that number; None if nothing limits them.
 
@@ -67,17 +67,14 @@ def fitting_sizes(
         is_dp: the data parallel size is above 1.
         is_aiv: collectives run on the vector cores.
         has_draft: there is speculation.
+        knowledge: facts.
     """
     if mode not in PIECEWISE_MODES:
         return sizes, None
-    limit = None
-    if subject.version.base <= STREAMS_UNTIL:
-        model = subject.model
-        limit = max(1, max_num_graphs(model.num_layers, int(has_draft), groups, model.is_moe, is_dp, is_aiv))
-    elif (
-        subject.chip.family == "A5"
-        and FOUR_SIZES[0] <= subject.version
-        and subject.version.base <= FOUR_SIZES[1]
-    ):
+    limit, model = None, subject.model
+    if _is_in_force(STREAMS_RULE, subject.version, knowledge):
+        most = max_num_graphs(model.num_layers, int(has_draft), groups, model.is_moe, is_dp, is_aiv)
+        limit = max(1, most)
+    elif subject.chip.family == "A5" and _is_in_force(FOUR_SIZES_RULE, subject.version, knowledge):
         limit = FEW_SIZES
     return (sizes, None) if limit is None else (thin_out(sizes, limit), limit)

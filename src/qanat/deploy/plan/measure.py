@@ -107,8 +107,9 @@ def _graphs(
     expansion = advice.find("HCCL_OP_EXPANSION_MODE")
     is_aiv = expansion is not None and expansion.value == "AIV"
     wanted = capture_sizes(step, largest)
+    has_draft = task.speculation.drafter is not None
     sizes, limit = fitting_sizes(
-        wanted, subject, switches.mode, groups, shape.dp > 1, is_aiv, task.speculation.drafter is not None
+        wanted, subject, switches.mode, groups, shape.dp > 1, is_aiv, has_draft, task.knowledge
     )
     if limit is None or len(sizes) == len(wanted):
         return sizes, ()

@@ -46,7 +46,11 @@ def _flashcomm1(task: Task, shape: Shape, is_spread: bool, mode: str, advice: Ad
         advice.obey("enable_flashcomm1", False, "MOE002")
         return False
     k = task.speculation.num_tokens
-    if is_on and mode in FULL_MODES and not has_common_multiple(task.subject.version, shape.tp, k):
+    if (
+        is_on
+        and mode in FULL_MODES
+        and not has_common_multiple(task.subject.version, shape.tp, k, task.knowledge)
+    ):
         advice.obey("enable_flashcomm1", False, "GRA015")
         return False
     return is_on
