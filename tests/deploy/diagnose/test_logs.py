@@ -145,3 +145,28 @@ def test_times_without_a_year_are_ordered_over_new_year() -> None:
 def test_secrets_are_taken_out() -> None:
     text = "args {'api_key': ['sk-1', 'sk-2'], 'hf_token': 'hf_3', 'model': 'a'} api-key=sk-4"
     assert redact(text) == "args {'api_key': ***, 'hf_token': ***, 'model': 'a'} api-key=***"
+
+
+def test_a_fault_behind_which_the_server_was_stopped_is_not_hidden(tmp_path: Path) -> None:
+    lines = (
+        "Traceback (most recent call last):\n"
+        '  File "a.py", line 1, in f\n'
+        "ZeroDivisionError: division by zero\n"
+        "\n"
+        "During handling of the above exception, another exception occurred:\n"
+        "\n"
+        "Traceback (most recent call last):\n"
+        '  File "b.py", line 1, in g\n'
+        "KeyboardInterrupt\n"
+    )
+    diagnosis = diagnose_bytes(tmp_path, lines.encode())
+    assert [one.headline for one in diagnosis.problems if one.signature is None] == [
+        "ZeroDivisionError: division by zero"
+    ]
+
+
+def test_a_fault_keeps_little_of_each_line(tmp_path: Path) -> None:
+    lines = "".join(f"Traceback (most recent call last):\n  {'x' * 30_000}\n" for _ in range(200))
+    diagnosis = diagnose_bytes(tmp_path, (lines + "ValueError: a\n").encode())
+    (problem,) = diagnosis.problems
+    assert max(len(line) for line in problem.detail) <= 2000

@@ -77,3 +77,19 @@ def test_a_command_is_made_of_arguments() -> None:
     assert places[1] == ("a.log", 2) and {places[number] for number in range(2, 9)} == {("a.log", 7)}
     assert not settings.take_arguments("non-default args: {'a': ", "a.log", 9)
     assert not settings.take_arguments("non-default args: none", "a.log", 9)
+
+
+def test_a_finding_that_a_variable_would_void_is_not_counted() -> None:
+    sizes = list(range(8, 160, 8))
+    settings = Settings()
+    settings.arguments_at = ("a.log", 1)
+    settings.arguments = {
+        "model": "/weights/Qwen3-32B-w8a8",
+        "tensor_parallel_size": 8,
+        "compilation_config": {"cudagraph_mode": "PIECEWISE", "cudagraph_capture_sizes": sizes},
+    }
+    (unsure,) = [one for one in settings.findings("0.18.0") if one.finding.rule_id == "GRA008"]
+    assert unsure.unless == "HCCL_OP_EXPANSION_MODE" and not unsure.is_fault
+    settings.take_variable("export HCCL_OP_EXPANSION_MODE=HOST", "a.log", 2)
+    (sure,) = [one for one in settings.findings("0.18.0") if one.finding.rule_id == "GRA008"]
+    assert not sure.unless and sure.is_fault

@@ -90,7 +90,7 @@ class LogDiagnosis:
         """Whether anything was found that asks for a change."""
         if any(problem.severity is not Severity.INFO for problem in self.problems):
             return True
-        return any(one.finding.severity is not Severity.INFO for one in self.findings)
+        return any(one.is_fault for one in self.findings)
 
     @property
     def is_ready(self) -> bool:

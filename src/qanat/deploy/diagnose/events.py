@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from qanat.deploy.diagnose.lines import Line
 from qanat.deploy.knowledge.log_model import LogSignature
 
-MAX_EVENT_LINES = 400
+MAX_EVENT_LINES = 120
 """Longer tracebacks keep their first and last lines."""
-MAX_OPEN_EVENTS = 256
+MAX_OPEN_EVENTS = 128
+MAX_KEPT_CHARS = 2000
+"""So much of each line of a fault is kept."""
 _PATIENCE = 200
 """An event is over when so many lines of other processes went by."""
 
@@ -61,6 +63,7 @@ class Event:
         """Takes one more line."""
         if len(self.lines) >= MAX_EVENT_LINES:
             del self.lines[MAX_EVENT_LINES // 2]
+        line = line._replace(text=line.text[:MAX_KEPT_CHARS], whole="")
         self.lines.append(line)
         self.last_number = line.number
         self.matches += matches
@@ -75,6 +78,7 @@ class Folder:
     """Puts lines together; several processes may write at the same time."""
 
     def __init__(self) -> None:
+        self._num_fed = 0
         self._open: dict[tuple[str, str], Event] = {}
 
     def feed(self, line: Line, matches: list[Match], seconds: float | None) -> Iterator[Event]:
@@ -106,7 +110,8 @@ class Folder:
         self._open.clear()
 
     def _overdue(self, number: int) -> Iterator[Event]:
-        if len(self._open) > 1 or number % 64 == 0:
+        self._num_fed += 1
+        if self._num_fed % 32 == 0 or len(self._open) > MAX_OPEN_EVENTS:
             late = [key for key, event in self._open.items() if number - event.last_number > _PATIENCE]
             late += list(self._open)[: max(0, len(self._open) - MAX_OPEN_EVENTS)]
             for key in dict.fromkeys(late):

@@ -158,14 +158,15 @@ def _settings(diagnosis: LogDiagnosis) -> Iterator[str]:
     for one in diagnosis.findings:
         finding = one.finding
         yield f"  {one.file}:{one.line}: {finding.severity.value} {finding.rule_id}: {shorten(finding.message)}"
-        yield f"    if left: {LEFT_WORDS[finding.consequence]}"
+        unless = f", unless {one.unless} is set, which the log does not show" if one.unless else ""
+        yield f"    if left: {LEFT_WORDS[finding.consequence]}{unless}"
         if finding.fix.text:
             yield f"    fix: {finding.fix.text}"
 
 
 def _verdict(diagnosis: LogDiagnosis) -> str:
     num_faults = len(diagnosis.of(Severity.ERROR)) + len(diagnosis.of(Severity.ERROR, consequences=True))
-    num_settings = sum(one.finding.severity is not Severity.INFO for one in diagnosis.findings)
+    num_settings = sum(one.is_fault for one in diagnosis.findings)
     parts = []
     if num_faults:
         parts.append(f"{num_faults} fault{'' if num_faults == 1 else 's'}")
@@ -220,6 +221,7 @@ def json_report(diagnosis: LogDiagnosis) -> dict[str, object]:
                 "fix": one.finding.fix.text,
                 "file": one.file,
                 "line": one.line,
+                "unless": one.unless or None,
             }
             for one in diagnosis.findings
         ],

@@ -213,7 +213,7 @@ def _checked(text: str, source: str) -> Exposition:
 
 def _read(path: str) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8", errors="replace")
+        return Path(path).read_text(encoding="utf-8-sig", errors="replace")
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}", param="--metrics") from None
 

@@ -108,8 +108,9 @@ def problems_of(event: Event, place: Place) -> list[tuple[str, Problem]]:
     found += [_known(one, event, place) for one in _once(event.matches) if one not in grave]
     if event.is_fault and not causes:
         explained = max((one.line.number for one in grave), default=0)
-        strange = [line for line in event.exceptions if line.number > explained]
-        if strange or not grave:
+        known = {one.line.number for one in event.matches}
+        strange = [line for line in event.exceptions if line.number > explained and line.number not in known]
+        if strange or not event.matches:
             found.insert(0, _unknown(event, strange[0] if strange else event.first, place))
     return found
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from qanat.deploy.diagnose.python_values import ValueFault, read_python_value
 from qanat.deploy.knowledge.load import load_knowledge
+from qanat.deploy.knowledge.model import Severity
 from qanat.deploy.lint.engine import lint
 from qanat.deploy.lint.finding import Finding
 from qanat.deploy.sources.documents import read_document
@@ -31,13 +32,34 @@ _WRITTEN_BY_USERS: Mapping[str, tuple[str, ...]] = {
 """Of a whole configuration, the keys that users write; the rest may be defaults."""
 
 
+_DEPENDS_ON: Mapping[str, str] = {
+    "ENV019": "DYNAMIC_EPLB",
+    "GRA008": "HCCL_OP_EXPANSION_MODE",
+    "GRA011": "HCCL_OP_EXPANSION_MODE",
+    "GRA018": "HCCL_OP_EXPANSION_MODE",
+    "GRA019": "HCCL_OP_EXPANSION_MODE",
+    "PD004": "ASCEND_BASE_PORT",
+    "PORT002": "HCCL_IF_BASE_PORT",
+}
+"""Rules that would find nothing, or something else, if a variable were set. Logs need not show variables."""
+
+
 @dataclass(frozen=True)
 class SettingsFinding:
-    """A finding of the linter about settings in a log, with the log's line they stand in."""
+    """A finding of the linter about settings in a log, with the log's line they stand in.
+
+    `unless` is the variable that would make it void and that the log does not show; empty where there is none.
+    """
 
     finding: Finding
     file: str
     line: int
+    unless: str = ""
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether it surely asks for a change."""
+        return self.finding.severity is not Severity.INFO and not self.unless
 
 
 @dataclass
@@ -105,7 +127,15 @@ class Settings:
             return []
         text, places = self.command()
         found = lint([read_document("settings.sh", text)], image)
-        return [SettingsFinding(one, *places[one.place.line]) for one in found if one.place.line in places]
+        return [
+            SettingsFinding(one, *places[one.place.line], self._unless(one.rule_id))
+            for one in found
+            if one.place.line in places
+        ]
+
+    def _unless(self, rule: str) -> str:
+        variable = _DEPENDS_ON.get(rule, "")
+        return "" if variable in self.variables else variable
 
 
 def redact(text: str) -> str:
