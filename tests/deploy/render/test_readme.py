@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from qanat.cli.main import main
 from qanat.deploy.knowledge.model import Confidence
+from qanat.deploy.plan.files import encode_plan
 from qanat.deploy.plan.model import Plan
 from qanat.deploy.plan.wish import Topology
 from qanat.deploy.render.folder import render
@@ -211,3 +212,16 @@ def test_tables_keep_their_columns(rows: list[list[str]]) -> None:
     text = table(["x", "y"], [[escaped(cell) for cell in row] for row in rows])
     for line in text.splitlines():
         assert len(re.findall(r"(?<!\\)(?:\\\\)*\|", line)) == 3
+
+
+def test_the_command_line_chooses_the_language(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(encode_plan(two_nodes()), encoding="utf-8")
+    for language in LANGUAGES:
+        folder = tmp_path / language
+        assert main(["deploy", "render", str(plan), str(folder), "--language", language]) == 0
+        assert (folder / "README.md").read_text(encoding="utf-8") == readme(two_nodes(), language)
+        assert (folder / "compose" / "server-1.yaml").exists() and (
+            folder / "kubernetes" / "server-0.yaml"
+        ).exists()
+    assert "README.md" in capsys.readouterr().out
