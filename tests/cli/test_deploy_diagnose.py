@@ -117,6 +117,22 @@ def test_ops_012_a_message_about_storage_is_explained(capsys: pytest.CaptureFixt
     assert "no disk is meant" in out and "Capture fewer sizes" in out and "GRA008" in out
 
 
+def test_ops_018_the_ranks_that_others_wait_for_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out = diagnose(capsys, str(LOGS / "missing_rank.log"))
+    assert "no line of rank 3, 7: the others wait for them" in out
+    assert as_json(capsys, str(LOGS / "missing_rank.log"))[1]["missing_ranks"] == [3, 7]
+    assert as_json(capsys, str(LOGS / "healthy_start.log"))[1]["missing_ranks"] == []
+
+
+def test_ops_001_too_many_sequences_for_the_states_are_told_with_both_numbers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "a.log"
+    log.write_text("ValueError: max_num_seqs (1024) exceeds available Mamba cache blocks (856).\n")
+    _, out = diagnose(capsys, str(log))
+    assert "max num seqs 1024, cache blocks 856" in out and "Lower --max-num-seqs" in out
+
+
 def test_a_fault_of_an_earlier_start_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     _, out = diagnose(capsys, str(LOGS / "restart.log"))
     assert "First fault (of an earlier start)" in out

@@ -27,7 +27,7 @@ MIN_WAITS, MIN_WAITS_BEFORE_READY = 3, 10
 """So many waits in a row are a hang; before the server is ready, loading may take that long."""
 MAX_SILENCE_S = 90
 """Nothing else was written for so long behind it: the log ends with waiting."""
-MAX_PIDS = 4096
+MAX_PIDS = MAX_RANKS = 4096
 MAX_UNKNOWN = 200
 """So many different faults that nobody has described are kept; the first are what matters."""
 _ASCEND_VERSION = re.compile(r"(?i)vllm[- ]ascend(?: version)?\s*[:=]\s*v?(?P<vllm_ascend>\d+\.\d+[\w.]*)")
@@ -58,6 +58,7 @@ class LogDiagnosis:
         num_starts: how often the server was started in these logs.
         first_time, last_time: seconds; None without times.
         last_start: where the last start begins; None if no log shows one.
+        ranks: that told of themselves while they connected.
     """
 
     sources: list[tuple[str, ScanStatistics]] = field(default_factory=list)
@@ -73,6 +74,7 @@ class LogDiagnosis:
     first_time: float | None = None
     last_time: float | None = None
     last_start: Place | None = None
+    ranks: set[int] = field(default_factory=set)
 
     def of(self, *severities: Severity, consequences: bool = False) -> list[Problem]:
         """Problems of these severities, without consequences or only those."""
@@ -91,6 +93,15 @@ class LogDiagnosis:
         if any(problem.severity is not Severity.INFO for problem in self.problems):
             return True
         return any(one.is_fault for one in self.findings)
+
+    @property
+    def missing_ranks(self) -> list[int]:
+        """Ranks that others waited for when the start ended: no line of any log tells of them."""
+        world = self.facts.number("world")
+        has_connected = any(ORDER.index(mark.stage) > ORDER.index("connect") for mark in self.stages)
+        if world is None or has_connected or not self.ranks or world > MAX_RANKS:
+            return []
+        return sorted(set(range(int(world))) - self.ranks)
 
     @property
     def is_ready(self) -> bool:
@@ -266,11 +277,15 @@ class _LogFile:
             # What stands before the first start belongs to it: versions, variables, the platform.
             if diagnosis.num_starts:
                 diagnosis.stages.clear()
+                diagnosis.ranks.clear()
                 diagnosis.facts.begin_anew()
                 diagnosis.settings = Settings(variables=diagnosis.settings.variables)
             diagnosis.num_starts += 1
             diagnosis.last_start = Place(self.name, line.number, self.now, self.index)
-        diagnosis.facts.take(found[1].groupdict(), self.name, line.number)
+        values = found[1].groupdict()
+        diagnosis.facts.take(values, self.name, line.number)
+        if len(diagnosis.ranks) < MAX_RANKS and (values.get("rank") or "").isdigit():
+            diagnosis.ranks.add(int(values["rank"]))
         mark = next((one for one in diagnosis.stages if one.stage == found[0].stage), None)
         if mark is None:
             mark = StageMark(found[0].stage, self.now, "")

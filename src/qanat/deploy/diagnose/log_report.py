@@ -56,6 +56,10 @@ def _head(diagnosis: LogDiagnosis) -> Iterator[str]:
             took = f"{max(0.0, until - mark.seconds):.0f} s"
         detail = f" ({mark.detail})" if mark.detail else ""
         yield f"  {show_time(mark.seconds):14}  {took:>7}  {WORDS[mark.stage]}{detail}"
+    missing = diagnosis.missing_ranks
+    if missing:
+        told = ", ".join(str(rank) for rank in missing[:MAX_OTHERS])
+        yield f"  no line of rank {told}: the others wait for {'it' if len(missing) == 1 else 'them'}"
     if not diagnosis.is_ready:
         yield f"  the start did not get further than: {WORDS[diagnosis.stages[-1].stage]}"
 
@@ -201,6 +205,7 @@ def json_report(diagnosis: LogDiagnosis) -> dict[str, object]:
         "version_from": diagnosis.version_from,
         "num_starts": diagnosis.num_starts,
         "is_ready": diagnosis.is_ready,
+        "missing_ranks": diagnosis.missing_ranks,
         "stages": [
             {"stage": mark.stage, "time": show_time(mark.seconds), "detail": mark.detail}
             for mark in sorted(diagnosis.stages, key=lambda one: ORDER.index(one.stage))

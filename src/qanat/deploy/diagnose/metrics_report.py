@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from qanat.deploy.diagnose.evidence import Evidence
-from qanat.deploy.diagnose.verdict import Answer, Verdict
+from qanat.deploy.diagnose.verdict import Answer, Verdict, number
 
 FORMAT = 1
 
@@ -27,6 +27,12 @@ def _head(evidence: Evidence) -> Iterator[str]:
     metrics = evidence.metrics
     if metrics is not None:
         yield f"Counters count {metrics.basis}."
+        if metrics.before is not None and metrics.seconds:
+            rates = [
+                f"{number((metrics.counter(name) or 0) / metrics.seconds)} {what} per second"
+                for name, what in (("prompt_tokens", "prompt tokens"), ("generation_tokens", "output tokens"))
+            ]
+            yield f"{', '.join(rates)}."
         if metrics.after.num_faults:
             yield f"{metrics.after.num_faults} lines could not be read, e.g. {metrics.after.faults[0]}"
     if evidence.view is not None:
