@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
+import ssl
 import subprocess
 import sys
 from pathlib import Path
@@ -76,6 +79,33 @@ def test_where_nothing_listens_everything_else_is_skipped(capsys: pytest.Capture
     assert code == 1
     assert (first["check"], first["symptom"]) == ("ready", "not_reachable")
     assert {outcome["status"] for outcome in others} == {"skipped"}
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl program")
+def test_https_with_a_certificate_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    words = [
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-subj",
+        "/CN=small",
+        "-keyout",
+        key,
+        "-out",
+        cert,
+    ]
+    names = ["-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run(["openssl", *map(str, words), *names], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    with SmallService(tls=context) as service:
+        code, report = verified(capsys, service.url, "--ca-file", str(cert))
+        assert (code, service.url[:8]) == (0, "https://"), report
+        code, report = verified(capsys, service.url, "--wait-s", "60")
+    assert code == 1 and outcomes(report)["ready"]["symptom"] == "tls_failed"
 
 
 def test_https_to_a_port_without_it_is_told(capsys: pytest.CaptureFixture[str]) -> None:
@@ -264,6 +294,26 @@ def test_ctrl_c_ends_it(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         _, error = process.communicate(timeout=60)
     assert process.returncode == 130 and "Traceback" not in error
+
+
+def test_a_terminal_gets_colours_and_unbroken_lines() -> None:
+    import pty
+
+    (fault,) = FAULTS["sampling_fails"]
+    ours, theirs = pty.openpty()
+    with SmallService(fault.overrides) as service, open(ours, "rb", buffering=0) as terminal:
+        command = [sys.executable, "-m", "qanat", "deploy", "verify", service.url, "--only", "temperature"]
+        environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "40"}
+        process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+        os.close(theirs)
+        output = b""
+        with contextlib.suppress(OSError):  # the terminal is closed at the other end
+            while piece := terminal.read(4096):
+                output += piece
+        assert process.wait(60) == 1
+    lines = output.decode().split("\r\n")
+    (failed,) = [line for line in lines if "temperature" in line]
+    assert failed.startswith("\x1b[1;31mfail\x1b[0m") and failed.endswith("device error")
 
 
 @pytest.mark.slow

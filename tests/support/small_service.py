@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import signal
+import ssl
 import sys
 import threading
 import zlib
@@ -44,6 +45,7 @@ class SmallService(ThreadingHTTPServer):
         window: in tokens.
         port: 0 takes a free one.
         model: its name.
+        tls: for https.
     """
 
     daemon_threads = True
@@ -56,8 +58,10 @@ class SmallService(ThreadingHTTPServer):
         window: int = 256,
         port: int = 0,
         model: str = "small",
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         super().__init__(("127.0.0.1", port), Handler)
+        self.tls = tls
         self.overrides, self.alter = overrides or {}, alter
         self.window, self.model = window, model
         self.is_over = threading.Event()
@@ -67,7 +71,15 @@ class SmallService(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
+        return f"http{'s' if self.tls else ''}://127.0.0.1:{self.server_address[1]}"
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """Shakes hands in the thread of the connection, so that one bad client holds up nobody."""
+        if self.tls is not None:
+            request = self.tls.wrap_socket(request, server_side=True)
+        super().finish_request(request, client_address)
+        if self.tls is not None:
+            request.close()
 
     def count(self, name: str) -> int:
         """How often this was called with the name, this time included."""
