@@ -186,7 +186,8 @@ class LaunchView:
         visible = self.visible_npus
         chips = {chip.name: chip for chip in self.knowledge.chips}
         named = self._chip_in_text()
-        if (visible is not None and visible > 8) or self.num_local_ranks > 8:
+        is_spread = self.text("--distributed-executor-backend") == "ray"
+        if (visible is not None and visible > 8) or (self.num_local_ranks > 8 and not is_spread):
             return named if named is not None and named.num_npus_per_node > 8 else chips["A3"]
         container = self.launch.container
         image = parse_image(container.image.text) if container and container.image else None
