@@ -170,3 +170,16 @@ def test_a_fault_keeps_little_of_each_line(tmp_path: Path) -> None:
     diagnosis = diagnose_bytes(tmp_path, (lines + "ValueError: a\n").encode())
     (problem,) = diagnosis.problems
     assert max(len(line) for line in problem.detail) <= 2000
+
+
+def test_a_log_that_goes_on_behind_waiting_does_not_hang(tmp_path: Path) -> None:
+    filler = b'INFO:     10.0.0.9:40404 - "POST /v1/completions HTTP/1.1" 200 OK\n' * 20_000
+    waits = b"".join(
+        b"(EngineCore pid=9) INFO 11-17 09:%02d:13 [shm_broadcast.py:466] No available shared memory broadcast "
+        b"block found in 60 second(s).\n" % minute
+        for minute in range(4)
+    )
+    ready = b"INFO 11-17 08:00:00 [a.py:1] Application startup complete.\n"
+    goes_on = b"(EngineCore pid=9) INFO 11-17 09:30:00 [a.py:1] something else\n"
+    assert diagnose_bytes(tmp_path, ready + filler + waits).has_faults
+    assert not diagnose_bytes(tmp_path, ready + filler + waits + filler + goes_on).has_faults

@@ -10,6 +10,7 @@ import codecs
 import functools
 import gzip
 import zlib
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO, NamedTuple
@@ -65,13 +66,15 @@ def scan(stream: IO[bytes], statistics: ScanStatistics) -> Iterator[RawLine]:
     """
     wanted = [(literal, literal.encode()) for literal in literals()]
     generic = frozenset(GENERIC)
-    hot = 0
+    hot, last_given = 0, 0
+    last: deque[tuple[int, bytes]] = deque(maxlen=CONTEXT_LINES)
     for block in _whole_lines(_decoded(stream, statistics)):
         is_head = statistics.size_bytes <= HEAD_BYTES
         before = statistics.num_lines
         lines = block.split(b"\n")[:-1]
         statistics.num_lines += len(lines)
         kept = [(number, line) for number, line in enumerate(lines, before + 1) if ANSWERED not in line]
+        last.extend(kept[-CONTEXT_LINES:])
         rest = b"\n".join([line for _, line in kept])
         present = [pair for pair in wanted if pair[1] in rest]
         if not present and not hot and not is_head:
@@ -81,8 +84,15 @@ def scan(stream: IO[bytes], statistics: ScanStatistics) -> Iterator[RawLine]:
             if found and not generic.isdisjoint(found):
                 hot = CONTEXT_LINES
             if found or hot or is_head:
-                yield RawLine(number, line[:MAX_LINE_BYTES].decode("utf-8", errors="replace"), found)
+                last_given = number
+                yield _raw(number, line, found)
             hot = max(0, hot - 1)
+    # The end tells whether anything went on behind a fault.
+    yield from (_raw(number, line, ()) for number, line in last if number > last_given)
+
+
+def _raw(number: int, line: bytes, found: tuple[str, ...]) -> RawLine:
+    return RawLine(number, line[:MAX_LINE_BYTES].decode("utf-8", errors="replace"), found)
 
 
 def _decoded(stream: IO[bytes], statistics: ScanStatistics) -> Iterator[bytes]:
