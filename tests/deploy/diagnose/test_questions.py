@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import math
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from qanat.deploy.diagnose.bench import BenchResult
 from qanat.deploy.diagnose.evidence import Evidence, view_of
 from qanat.deploy.diagnose.metrics import Metrics
+from qanat.deploy.diagnose.metrics_report import json_report, text_report
 from qanat.deploy.diagnose.prometheus import read_exposition
 from qanat.deploy.diagnose.questions import answers
 from qanat.deploy.diagnose.settings import Settings
 from qanat.deploy.diagnose.verdict import Answer, Verdict
+from qanat.deploy.knowledge.load import load_knowledge
 from tests.deploy.diagnose.metrics_text import SECONDS, cache_config, histogram, service, speculation
 
 DENSE = {"model": "/weights/Qwen3-32B-w8a8", "tensor_parallel_size": 8, "max_num_seqs": 64}
@@ -285,7 +292,7 @@ def test_a_question_is_answered_as_reasoned(name: str) -> None:
     verdict = ask(question, given)
     assert verdict.answer is answer, verdict
     assert text in verdict.text, verdict.text
-    if answer is Answer.CAUSE and question != "first-token":
+    if answer is Answer.CAUSE:
         assert verdict.comparison is not None
         assert verdict.comparison.workload.startswith("vllm bench serve --model ")
 
@@ -412,3 +419,47 @@ def test_capture_sizes_of_the_log_count_before_those_of_the_command() -> None:
     given = evidence(service({"num_requests_running": 60}), {**DENSE, **full_graphs(8, 64)})
     given.told_sizes = (8, 16)
     assert ask("graphs", given).answer is Answer.CAUSE
+
+
+NUMBERS = st.one_of(
+    st.sampled_from([0.0, -1.0, 1e-9, 1e300, math.inf, math.nan]), st.floats(), st.integers(0, 10**6)
+)
+NAMES = [
+    spelled
+    for entry in load_knowledge().tables["metrics"].entries.values()
+    for known in entry.names
+    for spelled in (known, f"{known}_total", f"{known}_count", f"{known}_sum", f'{known}_bucket{{le="100"}}')
+] + [
+    'vllm:cache_config_info{block_size="0",num_gpu_blocks="0",enable_prefix_caching="True"}',
+    'vllm:spec_decode_num_accepted_tokens_per_pos_total{position="0"}',
+    'vllm:spec_decode_num_accepted_tokens_per_pos_total{position="x"}',
+]
+ARGUMENTS = st.sampled_from([None, DENSE, {**EXPERTS, **MTP}, {**HYBRID, **MTP, **full_graphs(4, 8)}])
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.dictionaries(st.sampled_from(NAMES), NUMBERS),
+    st.dictionaries(st.sampled_from(NAMES), NUMBERS),
+    ARGUMENTS,
+)
+def test_no_figures_stop_the_answers(
+    after: dict[str, float], before: dict[str, float], arguments: dict[str, object] | None
+) -> None:
+    texts = ["".join(f"{name} {value!r}\n" for name, value in one.items()) for one in (after, before)]
+    later, earlier = (read_exposition(text) for text in texts)
+    given_evidence = evidence("", arguments)
+    given_evidence.metrics = Metrics(later, earlier, 1.0)
+    verdicts = list(answers(given_evidence))
+    assert len(verdicts) == 10
+    text_report(given_evidence, verdicts)
+    json.dumps(json_report(given_evidence, verdicts), allow_nan=False)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.dictionaries(st.sampled_from([*RESULT, "spec_decode_acceptance_rate"]), NUMBERS | st.text()), ARGUMENTS
+)
+def test_no_result_stops_the_answers(changed: dict[str, object], arguments: dict[str, object] | None) -> None:
+    given_evidence = measured(arguments, **changed)
+    text_report(given_evidence, list(answers(given_evidence)))

@@ -9,6 +9,9 @@ from typing import Any
 
 from qanat.core.errors import ConfigError
 
+MAX_FIGURE = 1e15
+"""Larger figures, infinity among them, are no measurement."""
+
 
 @dataclass(frozen=True)
 class BenchResult:
@@ -22,8 +25,9 @@ class BenchResult:
     def number(self, name: str) -> float | None:
         """A figure by its name in the file."""
         value = self.values.get(name)
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return float(value) if is_number else None  # type: ignore[arg-type]
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            return None
+        return float(value) if abs(value) < MAX_FIGURE else None
 
     @property
     def model(self) -> str:
@@ -49,7 +53,9 @@ class BenchResult:
     def positions(self) -> tuple[float, ...]:
         """Share of drafts kept at each place; empty without speculation."""
         rates = self.values.get("spec_decode_per_position_acceptance_rates")
-        is_list = isinstance(rates, list) and all(isinstance(one, int | float) for one in rates)
+        is_list = isinstance(rates, list) and all(
+            isinstance(one, int | float) and 0 <= one <= 1 for one in rates
+        )
         return tuple(float(one) for one in rates) if is_list and rates else ()
 
 

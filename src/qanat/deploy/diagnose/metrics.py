@@ -17,6 +17,7 @@ from qanat.deploy.knowledge.log_model import Metric
 
 TIMEOUT_S = 10.0
 MAX_BYTES = 64 << 20
+MAX_FIGURE = 1e18
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ class Metrics:
         for known in _metric(name).names:
             samples = self.after.all(known)
             if samples:
-                return [sample.value for sample in samples]
+                return [sample.value for sample in samples if is_figure(sample.value)]
         return []
 
     def histogram(self, name: str) -> Histogram | None:
@@ -164,12 +165,19 @@ class Metrics:
 
 
 def _differences(after: list[Sample], before: list[Sample]) -> dict[tuple[tuple[str, str], ...], float]:
-    old = {tuple(sorted(one.labels.items())): one.value for one in before}
+    old = {tuple(sorted(one.labels.items())): one.value for one in before if is_figure(one.value)}
     found: dict[tuple[tuple[str, str], ...], float] = {}
     for one in after:
+        if not is_figure(one.value):
+            continue
         key = tuple(sorted(one.labels.items()))
         found[key] = one.value - old.get(key, 0.0)
     return found
+
+
+def is_figure(value: float) -> bool:
+    """Whether a value can be one of a server: neither infinite nor negative nor no number."""
+    return 0 <= value < MAX_FIGURE
 
 
 def _metric(name: str) -> Metric:

@@ -120,8 +120,8 @@ def preemptions(evidence: Evidence) -> Verdict:
     seqs = evidence.max_num_seqs or 64
     return case.says(
         Answer.CAUSE,
-        f"{number(count)} times a running request lost its place and was computed again. Lower --max-num-seqs or make "
-        "the cache larger (--gpu-memory-utilization, more NPUs, a shorter --max-model-len does not help).",
+        f"{number(count)} times a running request lost its place and was computed again. Lower --max-num-seqs, or make "
+        "the cache larger (--gpu-memory-utilization, more NPUs); a shorter --max-model-len does not help.",
         Comparison(
             f"--max-num-seqs {seqs}",
             f"--max-num-seqs {max(1, seqs // 2)}",

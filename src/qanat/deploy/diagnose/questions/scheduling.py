@@ -80,6 +80,12 @@ def first_token(evidence: Evidence) -> Verdict:
             Answer.CAUSE,
             f"{percent(min(1.0, share))} of it is waiting for a place, not computing. Fewer requests at once, or more "
             "places, shorten it; faster prompts do not.",
+            Comparison(
+                "this load",
+                "half as many requests at once",
+                workload(evidence, concurrency=max(1, round((evidence.gauge("running") or 16) / 2))),
+                "TTFT and output tokens per second",
+            ),
         )
     return case.says(Answer.FINE, "Waiting is a small part of it; the rest is computing the prompt.")
 
