@@ -107,7 +107,7 @@ def test_a_process_of_somebody_else_with_the_same_number_is_left_alone(machine: 
     with subprocess.Popen(["/bin/sleep", "600"], start_new_session=True) as other:
         try:
             (machine.folder / "logs").mkdir()
-            (machine.folder / "logs/server-0.pid").write_text(f"{other.pid} 1 settings\n")
+            (machine.folder / "logs/server-0.pid").write_text(f"{other.pid} settings\n")
             result = machine.run(STOP)
             assert result.returncode == 0
             assert "nothing to stop" in result.stdout
@@ -130,6 +130,17 @@ def test_an_engine_that_does_not_end_is_killed(machine: Machine) -> None:
     while is_alive(engine) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not is_alive(engine)
+
+
+def test_workers_that_outlive_their_engine_are_stopped_too(machine: Machine) -> None:
+    machine.program("vllm", ENGINE.replace("wait\n", "exit 1\n"))
+    machine.program("python3", "exit 1")
+    assert "it ended before it was ready" in machine.run(START).stderr
+    worker = number(machine, "worker")
+    assert is_alive(worker)
+    assert "processes of an engine that ended are still there" in machine.run(START).stderr
+    assert machine.run(STOP).returncode == 0
+    assert not is_alive(worker)
 
 
 def test_the_engine_outlives_the_terminal(machine: Machine) -> None:

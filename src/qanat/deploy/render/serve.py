@@ -70,6 +70,7 @@ def serve_script(plan: Plan, node: Node, options: RenderOptions) -> RenderedFile
         body("needed.sh"),
         ACTIVATE if options.install == "source" else "",
         body("ascend.sh"),
+        body("allocator.sh"),
         "\n".join(_export(name, value) for name, value in environment.items()),
         f"unset {' '.join(WEB_PROXIES)}" if is_disaggregated(plan, node) else "",
         body("metrics_folder.sh") if METRICS_FOLDER in environment else "",

@@ -62,7 +62,6 @@ def source_files(plan: Plan) -> dict[str, RenderedFile]:
         source_environment(1),
         assignments(values),
         array("environment_scripts", list(known_paths("environment_script", plan))),
-        array("allocators", []),
         body("say.sh"),
         body("ascend.sh"),
         body("source.sh"),

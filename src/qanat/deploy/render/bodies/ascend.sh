@@ -7,8 +7,3 @@ for file in "${environment_scripts[@]}"; do
     set -eu
   fi
 done
-for library in "${allocators[@]}"; do
-  if [[ -r "$library" && "${LD_PRELOAD:-}" != *jemalloc* ]]; then
-    export LD_PRELOAD="$library${LD_PRELOAD:+:$LD_PRELOAD}"
-  fi
-done

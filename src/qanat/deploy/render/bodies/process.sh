@@ -1,26 +1,27 @@
 readonly pid_file="$LOG_DIR/$node.pid"
+# A variable that the engine and all it starts inherit: it tells them from others that got the same numbers later.
+readonly mark="DEPLOYMENT_RUN=$DEPLOYMENT_DIR/$node"
 
-# When a process began, in clock ticks since the machine started: tells it from a later one with the same number.
-began_at() {
-  local fields
-  { fields="$(<"/proc/$1/stat")"; } 2>/dev/null || return 1
-  fields="${fields##*) }"
-  cut -d ' ' -f 20 <<<"$fields"
-}
-
-# read_process: sets pid to the process this script started, if that is still running.
-read_process() {
-  local began
-  pid=''
-  if [[ -r "$pid_file" ]]; then
-    read -r pid began _ <"$pid_file" || true
-    if [[ ! "$pid" =~ ^[0-9]+$ || "$(began_at "$pid")" != "$began" ]]; then
-      pid=''
+# members: the processes of the group in the pid file that this deployment started; workers may outlive an engine.
+members() {
+  local group entry fields
+  read -r group _ <"$pid_file" || return 0
+  for entry in /proc/[0-9]*; do
+    { fields="$(<"$entry/stat")"; } 2>/dev/null || continue
+    read -r _ _ fields _ <<<"${fields##*) }"
+    if [[ "$fields" == "$group" ]] && grep --quiet --null-data --line-regexp --fixed-strings -- "$mark" \
+      "$entry/environ" 2>/dev/null; then
+      printf '%s\n' "${entry#/proc/}"
     fi
-  fi
+  done
 }
 
+# is_running: whether the first process of the group, the engine itself, is there.
 is_running() {
-  read_process
-  [[ -n "$pid" ]]
+  local pid
+  if [[ ! -r "$pid_file" ]]; then
+    return 1
+  fi
+  read -r pid _ <"$pid_file" || true
+  [[ -n "$pid" ]] && grep --quiet --line-regexp --fixed-strings -- "$pid" <<<"$(members)"
 }
