@@ -14,6 +14,7 @@ CHINESE = (ROOT / "README.zh-CN.md").read_text(encoding="utf-8")
 CODE_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#:]+)(#[^)]*)?\)")
 # Written in pieces, so that this file does not match itself.
+# The home of containers may be named: caches and shell files of images lie there.
 TRACES = re.compile(
     "/" + r"work/|/" + r"root/|/" + r"tmp/[a-z]|python" + r"hosted\.org|pypi\." + "org|/" + "opt/pypi"
 )
