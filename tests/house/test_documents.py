@@ -16,7 +16,13 @@ LINK = re.compile(r"\]\(([^)#:]+)(#[^)]*)?\)")
 # Written in pieces, so that this file does not match itself.
 # The home of containers may be named: caches and shell files of images lie there.
 TRACES = re.compile(
-    "/" + r"work/|/" + r"root/|/" + r"tmp/[a-z]|python" + r"hosted\.org|pypi\." + "org|/" + "opt/pypi"
+    "/"
+    + r"work/|/"
+    + r"root/(?!\.cache\b|\.bashrc\b)|/"
+    + r"tmp/[a-z]|python"
+    + r"hosted\.org|pypi\."
+    + "org|/"
+    + "opt/pypi"
 )
 
 

@@ -58,7 +58,7 @@ def test_two_servers_that_do_not_meet(text: str) -> None:
 def service(number: int, device: int, share: float) -> str:
     return (
         f"  s{number}:\n    image: quay.io/ascend/vllm-ascend:v0.23.0\n    devices: [/dev/davinci{device}]\n"
-        f"    environment: {{PROMETHEUS_MULTIPROC_DIR: /tmp/metrics}}\n"
+        f"    environment: {{PROMETHEUS_MULTIPROC_DIR: /srv/metrics}}\n"
         f"    command: vllm serve Qwen/Qwen3-8B --port 800{number} --gpu-memory-utilization {share}\n"
     )
 
@@ -82,7 +82,7 @@ HOST = "docker run {} quay.io/ascend/vllm-ascend:v0.23.0 bash -c '{}'"
         (HOST.format("-d", "echo 1 | tee /proc/sys/vm/swappiness"), True),
         (HOST.format("-d --privileged", "sysctl -w vm.swappiness=0"), False),
         (HOST.format("-d", "sysctl vm.swappiness"), False),
-        (HOST.format("-d", "echo performance > /tmp/governor"), False),
+        (HOST.format("-d", "echo performance > /srv/governor"), False),
         ("sysctl -w vm.swappiness=0", False),
     ],
 )
