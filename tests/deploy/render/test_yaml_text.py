@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from qanat.deploy.render.compose import literal
 from qanat.deploy.render.yaml_text import yaml_text
 
-TEXT = st.text(st.characters(exclude_categories=["Cs"])) | st.text(
-    alphabet="ab \n\t:#-|>'\"$%&*!?{}[],", max_size=40
+TEXT = (
+    st.text(st.characters(exclude_categories=["Cs"]))
+    | st.text(alphabet="a \n\r\x85\u2028\u2029\ufeff\x7f\x1b", max_size=8)
+    | st.text(alphabet="ab \n\t:#-|>'\"$%&*!?{}[],", max_size=40)
 )
 
 
