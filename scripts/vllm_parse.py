@@ -32,8 +32,13 @@ def parser_of_vllm() -> Any:
             continue
     else:
         raise SystemExit("this vLLM keeps its parser in an unknown place")
-    arguments = importlib.import_module("vllm.entrypoints.openai.cli_args")
-    parser = arguments.make_arg_parser(kind(prog="vllm serve"))
+    try:
+        command = importlib.import_module("vllm.entrypoints.cli.serve").ServeSubcommand()
+        parser = command.subparser_init(kind(prog="vllm").add_subparsers())
+    except ImportError as error:  # an installation without all that serving needs
+        print(f"the parser of the server alone is used: {error}", file=sys.stderr)
+        arguments = importlib.import_module("vllm.entrypoints.openai.cli_args")
+        parser = arguments.make_arg_parser(kind(prog="vllm serve"))
 
     def refuse(message: str) -> NoReturn:
         raise Refused(message)
@@ -55,8 +60,9 @@ def why_refused(parser: Any, argv: list[str]) -> str | None:
         unknown = sorted(set(parsed.speculative_config or ()) - known)
         if unknown:
             return f"--speculative-config has no {', '.join(unknown)}"
-    except (Refused, ValueError, TypeError, AssertionError, SystemExit) as error:
-        return " ".join(str(error).split())[:400] or type(error).__name__
+    except (Exception, SystemExit) as error:  # whatever vLLM raises for a value ends its start
+        said = " ".join(str(error).split())[:400]
+        return said if isinstance(error, Refused) else f"{type(error).__name__}: {said}"
     return None
 
 

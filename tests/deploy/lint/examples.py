@@ -795,7 +795,19 @@ CLAIMS = [
         "# Guide\n\n## 3.1 Start\n\nText.\n\n## 3.2 Tuning\n\nText.\n",
     ),
 ]
+REFUSED = [
+    Example(
+        "PD024",
+        f'{SMALL} -tp 8 --kv-transfer-config \'{{"kv_connector": "MooncakeConnectorV1", "kv_port": 36100}}\'',
+        f"{SMALL} -tp 8 {transfer('kv_producer')}",
+    ),
+    Example(
+        "SRV003",
+        f"{DENSE} --enable-auto-tool-choice",
+        f"{DENSE} --enable-auto-tool-choice --tool-call-parser hermes",
+    ),
+]
 TOGETHER = ["TXT007"]
 """Rules that take more than one file; they are tested by themselves."""
 
-EXAMPLES = COMMAND_LINE + ENVIRONMENT + GRAPHS + MODELS + SERVICE + HOSTS + MEMORY + CLAIMS
+EXAMPLES = COMMAND_LINE + ENVIRONMENT + GRAPHS + MODELS + SERVICE + HOSTS + MEMORY + CLAIMS + REFUSED

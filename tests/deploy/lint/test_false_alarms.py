@@ -6,6 +6,7 @@ import pytest
 
 from qanat.deploy.knowledge.model import Severity
 from qanat.deploy.lint.engine import lint
+from qanat.deploy.lint.fixes import apply_edits
 from qanat.deploy.sources.documents import read_document
 
 DENSE = "vllm serve Qwen/Qwen3-32B"
@@ -29,7 +30,7 @@ RIGHT = {
     "ranks over nodes": f"export ASCEND_RT_VISIBLE_DEVICES=0-7\n{DENSE} -tp 16 --nnodes 2 --node-rank 0",
     "ranks over Ray": f"export ASCEND_RT_VISIBLE_DEVICES=0-7\n{DENSE} -tp 8 -pp 2 --distributed-executor-backend ray",
     "numbers for people": f"{DENSE} --max-model-len 32k --max-num-batched-tokens 8192",
-    "short options": f"{DENSE} -tp=8 -dp 1 -ep=false -cc.cudagraph_mode=FULL_DECODE_ONLY",
+    "short options": f"{DENSE} -tp=8 -dp 1 --no-enable-expert-parallel -cc.cudagraph_mode=FULL_DECODE_ONLY",
     "an optimisation level": f"{DENSE} -O2",
     "a key by its path": f"{DENSE} --additional-config.enable_cpu_binding true",
 }
@@ -70,3 +71,33 @@ def test_numbers_have_their_bounds(key: str, value: str, is_outside: bool) -> No
     text = f"{DENSE} --additional-config '{{{key}: {value}}}'"
     found = {one.rule_id for one in lint([read_document("start.sh", text)], "v0.23.0")}
     assert ("CLI022" in found) is is_outside
+
+
+@pytest.mark.parametrize(
+    ("flags", "rule", "fixed"),
+    [
+        ("--enable-prefix-caching false", "CLI018", "--no-enable-prefix-caching"),
+        ("--async-scheduling=true", "CLI018", "--async-scheduling"),
+        ("--max-num-seqs 1k", "CLI018", None),
+        ("--max-model-len 32k", None, None),
+        ("--dtype bf16", "CLI018", None),
+        ("--ssl-keyfile", "CLI018", None),
+        ("-cc 3", "CLI019", None),
+        ("-O3", None, None),
+        ("--limit-mm-per-prompt image=1", "CLI019", None),
+        ("--limit-mm-per-prompt.image 1", None, None),
+        ("--allowed-origins '*'", "CLI019", None),
+        ("--allowed-origins '[\"*\"]'", None, None),
+        ('--compilation-config \'{"cudagraph_capture_sizes": "8"}\'', "CLI022", None),
+        ('--compilation-config \'{"local_cache_dir": "/tmp"}\'', "CLI003", None),
+    ],
+)
+def test_what_the_parser_of_vllm_refuses(flags: str, rule: str | None, fixed: str | None) -> None:
+    """Tried with vLLM 0.18.0 and 0.23.0, see scripts/check-vllm-parser."""
+    text = f"vllm serve Qwen/Qwen3-32B {flags}\n"
+    found = [
+        one for one in lint([read_document("start.sh", text)], "v0.23.0") if one.severity is not Severity.INFO
+    ]
+    assert [one.rule_id for one in found] == ([rule] if rule else [])
+    if fixed is not None:
+        assert apply_edits(text, found[0].fix.edits) == f"vllm serve Qwen/Qwen3-32B {fixed}\n"

@@ -56,12 +56,14 @@ ValueKind = Literal["bool", "int", "float", "text", "list", "json"]
 class Flag(Lifetime, frozen=True, kw_only=True):
     """A command line flag of `vllm serve` or `vllm bench`, with its long name ("--max-model-len").
 
-    `alias_since` has the first sampled version of each alias that is younger than its flag.
+    `alias_since` has the first sampled version of each alias that is younger than its flag; `has_units` says that a
+    number may end with a unit ("32k").
     """
 
     kind: ValueKind = "text"
     aliases: tuple[str, ...] = ()
     alias_since: dict[str, str] = {}
+    has_units: bool = False
     choices: tuple[str, ...] = ()
     replacement: str | None = None
 

@@ -13,10 +13,11 @@ from qanat.deploy.lint.reading import read_integer
 from qanat.deploy.lint.registry import Hit, on_flags, on_server
 from qanat.deploy.lint.view import LaunchView
 from qanat.deploy.sources.launch import Flag
-from qanat.deploy.sources.values import Place
+from qanat.deploy.sources.values import Place, Value
 
 _WRONG_DASH = re.compile(r"-?[–—]+-?")
 _OTHER_PROGRAMS = frozenset(("--help", "-h", "--version", "-v"))
+_VALUE_OPTIONAL = frozenset(("--hf-token",))
 _MULTIPLE = frozenset(("--middleware", "--lora-modules", "--header", "--extra-body"))
 
 
@@ -115,17 +116,17 @@ def repeated(view: LaunchView) -> Iterator[Hit]:
 
 @on_flags("CLI018")
 def values(view: LaunchView) -> Iterator[Hit]:
-    """Numbers and choices."""
+    """Numbers and choices, values that are missing, and switches that are given one."""
     for named in view.named if view.launch.kind != "fragment" else ():
         kind, value = named.entry.kind, named.flag.value
         name = named.name.split()[-1]
-        if value is None:
-            if kind in ("int", "float", "json") and not named.is_negated:
-                yield Hit("CLI018", named.flag.place, f"{name} needs a value")
+        if kind == "bool" and value is not None:
+            yield from _switch_value(named, name, value)
+        elif value is None and _needs_value(named, name):
+            yield Hit("CLI018", named.flag.place, f"{name} needs a value")
+        if value is None or not value.is_known or not value.text or "$" in value.text or named.keys:
             continue
-        if not value.is_known or not value.text or "$" in value.text or named.keys:
-            continue
-        if kind == "int" and not _is_whole(value.text):
+        if kind == "int" and not _is_whole(value.text, named.entry.has_units):
             yield Hit("CLI018", value.place, f"{name} takes a whole number, not {value.text[:40]!r}")
         elif kind == "float" and not _is_float(value.text):
             yield Hit("CLI018", value.place, f"{name} takes a number, not {value.text[:40]!r}")
@@ -134,8 +135,37 @@ def values(view: LaunchView) -> Iterator[Hit]:
             yield Hit("CLI018", value.place, f"{name} takes one of {choices}, not {value.text[:40]!r}")
 
 
-def _is_whole(text: str) -> bool:
-    return text in ("auto", "inf") or read_integer(text.lstrip("-+")) is not None
+def _needs_value(named: Named, name: str) -> bool:
+    is_level = named.flag.name.startswith("-O")  # the level stands in the flag itself
+    return not (named.is_negated or named.entry.kind == "bool" or is_level or name in _VALUE_OPTIONAL)
+
+
+def _switch_value(named: Named, name: str, value: Value) -> Iterator[Hit]:
+    """A switch with a value behind it: the parser refuses `=false`, and takes a word for one too many."""
+    is_word = value.text.lower() in ("true", "false")
+    if named.keys or not (named.flag.has_equals or is_word):
+        return
+    right = f"--no-{name.removeprefix('--')}" if value.text.lower() == "false" else name
+    place, end = named.flag.place, value.place
+    is_behind = place.path == end.path and place.end <= end.start <= place.end + 1
+    whole = (
+        replace(place, end=end.end, end_line=end.end_line, end_column=end.end_column) if is_behind else place
+    )
+    is_plain = is_word and is_behind and not named.is_negated
+    edits = (Edit(whole, right),) if is_plain else ()
+    yield Hit(
+        "CLI018",
+        whole,
+        f"{name} takes no value; its opposite is --no-{name.removeprefix('--')}",
+        f"write {right}",
+        edits,
+    )
+
+
+def _is_whole(text: str, has_units: bool) -> bool:
+    if text in ("auto", "inf"):
+        return True
+    return read_integer(text.lstrip("-+")) is not None and (has_units or not text[-1].isalpha())
 
 
 def _is_float(text: str) -> bool:
@@ -144,6 +174,22 @@ def _is_float(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+@on_server("SRV003")
+def tool_choice(view: LaunchView) -> Iterator[Hit]:
+    """Tool calls without a parser."""
+    is_given = view.get("--tool-call-parser") is not None or view.get("--config") is not None
+    if view.switch("--enable-auto-tool-choice") and not is_given:
+        place = view.place("--enable-auto-tool-choice")
+        yield Hit("SRV003", place, "--enable-auto-tool-choice needs --tool-call-parser", _parser_advice(view))
+
+
+def _parser_advice(view: LaunchView) -> str | None:
+    name = view.model.name.lower() if view.model else ""
+    known = view.knowledge.parsers.entries.values()
+    fitting = [parser.name for parser in known if parser.role == "tool" and re.match(parser.models, name)]
+    return f"--tool-call-parser {fitting[0]}" if fitting else None
 
 
 @on_server("CLI008", "CLI013", "CLI014", "CLI015", "CLI016", "SRV002", "MEM008", "MEM010")

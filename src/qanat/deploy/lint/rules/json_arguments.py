@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 from qanat.deploy.knowledge.load import Table
@@ -9,12 +10,18 @@ from qanat.deploy.knowledge.model import ConfigKey
 from qanat.deploy.knowledge.versions import Presence, must_parse
 from qanat.deploy.lint.files import DocumentView, oldest_claimed
 from qanat.deploy.lint.names import nearest
+from qanat.deploy.lint.reading import as_integer
 from qanat.deploy.lint.registry import Hit, on_document, on_flags
 from qanat.deploy.lint.view import ADDITIONAL, COMPILATION, LaunchView
 from qanat.deploy.sources.json_text import UNKNOWN, JsonFault, JsonNode
 from qanat.deploy.sources.values import Place
 
 CHECKED_PARENTS = {COMPILATION: ("pass_config",)}
+KINDS = {"list": "a list", "int": "a whole number", "json": "another kind of value"}
+OBJECT_SINCE = must_parse("0.18.0")
+"""From this vLLM, the first that was tried, --compilation-config takes no level."""
+TEXT_AS_WELL = frozenset(("--hf-overrides", "--model-loader-extra-config", "--pt-load-map-location"))
+"""Flags that take JSON, and any other text too."""
 STRICT_SINCE = must_parse("0.17.0")
 """From this vLLM every JSON argument refuses unknown keys; --compilation-config does so from 0.13."""
 
@@ -30,13 +37,19 @@ def syntax(view: LaunchView) -> Iterator[Hit]:
             continue
         if isinstance(read, JsonFault) and named.flag.value.text.lstrip().startswith(("{", "[")):
             yield Hit("CLI019", read.place, f"{named.name} is no JSON: {read.message}")
-        elif isinstance(read, JsonFault) and named.flag.value.is_known and named.name in _object_flags(view):
+        elif isinstance(read, JsonFault) and named.flag.value.is_known and _takes_json_only(view, named.name):
             yield Hit("CLI019", named.flag.value.place, f"{named.name} takes JSON: {read.message}")
+        elif named.name == COMPILATION and isinstance(read, JsonNode) and isinstance(read.value, int | str):
+            if view.version.base >= OBJECT_SINCE and not named.flag.name.startswith("-O"):
+                message = f"{named.name} takes an object; a level is given by -O{read.value}"
+                yield Hit("CLI019", named.flag.value.place, message, f"-O{read.value}")
 
 
-def _object_flags(view: LaunchView) -> frozenset[str]:
-    """Flags that take an object and nothing shorter."""
-    return view.knowledge.json_flags - {COMPILATION}
+def _takes_json_only(view: LaunchView, name: str) -> bool:
+    """Whether a flag takes nothing but JSON in this version; --compilation-config took a level once."""
+    if name in view.knowledge.json_flags:
+        return name != COMPILATION
+    return name not in TEXT_AS_WELL and view.version.base >= STRICT_SINCE
 
 
 @on_flags("CLI007")
@@ -134,10 +147,21 @@ def _value(flag: str, entry: ConfigKey, node: JsonNode) -> Iterator[Hit]:
         yield Hit(rule, place, f"{entry.name} takes one of {choices}, not {value!r}", advice)
     elif isinstance(value, int | float) and not isinstance(value, bool) and _is_outside(entry, value):
         yield Hit("CLI022", place, f"{entry.name} is {value:g}; it takes {_bounds(entry)}")
+    elif _is_other_kind(entry, node):
+        message = f"{entry.name} in {flag} takes {KINDS[entry.kind or 'json']}, not {json.dumps(value)[:40]}"
+        yield Hit("CLI022", place, message, "a value of that kind")
     elif entry.kind == "bool" and isinstance(value, str):
         right = "false" if value.strip().lower() in ("false", "0", "no", "off") else "true"
         message = f'{entry.name} in {flag} is a string "{value}", not a boolean'
         yield Hit("CLI022", place, message, f"write {right} without quotes")
+
+
+def _is_other_kind(entry: ConfigKey, node: JsonNode) -> bool:
+    """Whether a value is none of its kind: a number in quotes is one."""
+    value = node.value
+    if entry.kind == "list":
+        return isinstance(value, str | int | float)
+    return entry.kind == "int" and isinstance(value, str) and bool(value) and as_integer(node) is None
 
 
 def _is_outside(entry: ConfigKey, value: float) -> bool:

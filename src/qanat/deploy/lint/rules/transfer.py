@@ -18,12 +18,14 @@ ABORT_TIMEOUT = "VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT"
 DEFAULT_ABORT_TIMEOUT_S = 480
 
 
-@on_server("PD003", "PD020", "PD004", "PD010", "PD015")
+@on_server("PD003", "PD020", "PD004", "PD010", "PD015", "PD024")
 def connector(view: LaunchView) -> Iterator[Hit]:
-    """Connector, port and identity."""
+    """Connector, role, port and identity."""
     node = view.key(TRANSFER, "kv_connector")
     if node is None:
         return
+    if view.key(TRANSFER, "kv_role") is None:
+        yield Hit("PD024", node.place, "kv_connector is given and kv_role is not")
     if view.connector is not None and view.connector.is_upstream:
         message = f"{node.value} is the name of upstream's connector for GPUs"
         yield from (Hit(rule, node.place, message) for rule in ("PD003", "PD020"))
