@@ -1,16 +1,26 @@
 readonly pid_file="$LOG_DIR/$node.pid"
-# A variable that the engine and all it starts inherit: it tells them from others that got the same numbers later.
-readonly mark="DEPLOYMENT_RUN=$DEPLOYMENT_DIR/$node"
 
-# members: the processes of the group in the pid file that this deployment started; workers may outlive an engine.
+# read_stat PID: state, parent, group and what follows in /proc, into the array fields; fails if there is no such process.
+read_stat() {
+  local text
+  { text="$(<"/proc/$1/stat")"; } 2>/dev/null || return 1
+  read -r -a fields <<<"${text##*) }"
+}
+
+# members: the processes of the group that start.sh began; workers may outlive the engine, which was the first of them.
+# A number is not given again while a group has it: a group is somebody else's only if its first process began at
+# another time, or before the machine did.
 members() {
-  local group entry fields
-  read -r group _ <"$pid_file" || return 0
+  local group began boot entry fields
+  read -r group began boot _ <"$pid_file" || return 0
+  if [[ ! "$group" =~ ^[0-9]+$ || "$boot" != "$(</proc/sys/kernel/random/boot_id)" ]]; then
+    return 0
+  fi
+  if read_stat "$group" && [[ "${fields[19]}" != "$began" ]]; then
+    return 0
+  fi
   for entry in /proc/[0-9]*; do
-    { fields="$(<"$entry/stat")"; } 2>/dev/null || continue
-    read -r _ _ fields _ <<<"${fields##*) }"
-    if [[ "$fields" == "$group" ]] && grep --quiet --null-data --line-regexp --fixed-strings -- "$mark" \
-      "$entry/environ" 2>/dev/null; then
+    if read_stat "${entry#/proc/}" && [[ "${fields[2]}" == "$group" && "${fields[0]}" != [ZX] ]]; then
       printf '%s\n' "${entry#/proc/}"
     fi
   done

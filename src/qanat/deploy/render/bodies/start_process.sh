@@ -6,7 +6,7 @@ settings="$(cat -- "${settings_files[@]}" | sha256sum)"
 settings="${settings%% *}"
 log="$LOG_DIR/$node.log"
 if is_running; then
-  read -r _ running <"$pid_file"
+  read -r _ _ _ running <"$pid_file"
   if [[ "$running" != "$settings" ]]; then
     fail "it runs with other settings; run stop.sh first"
   fi
@@ -23,7 +23,7 @@ run="$node-$(date +%Y%m%d-%H%M%S)"
 rm -f -- "$pid_file.new"
 # A session of its own: it outlives this terminal, and stop.sh ends all of its processes by one number.
 # shellcheck disable=SC2016 # it is the inner shell that puts values in
-setsid --fork env "$mark" bash -c 'printf "%s\n" "$$" >"$1.new" && exec "${@:2}"' start "$pid_file" \
+setsid --fork bash -c 'printf "%s\n" "$$" >"$1.new" && exec "${@:2}"' start "$pid_file" \
   "${start_command[@]}" >"$LOG_DIR/$run.log" 2>&1 </dev/null
 for ((turn = 0; turn < 100; turn++)); do
   if [[ -s "$pid_file.new" ]]; then
@@ -35,5 +35,9 @@ if [[ ! -s "$pid_file.new" ]]; then
   fail "it did not start; see $LOG_DIR/$run.log"
 fi
 pid="$(<"$pid_file.new")"
-printf '%s %s\n' "$pid" "$settings" >"$pid_file"
+if ! read_stat "$pid"; then
+  tail -n 40 -- "$LOG_DIR/$run.log" >&2 || true
+  fail "it ended at once; what it said is above, and in $LOG_DIR/$run.log"
+fi
+printf '%s %s %s %s\n' "$pid" "${fields[19]}" "$(</proc/sys/kernel/random/boot_id)" "$settings" >"$pid_file"
 rm -f -- "$pid_file.new"
