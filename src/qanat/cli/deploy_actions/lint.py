@@ -150,12 +150,12 @@ def _texts(words: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 def _check(texts: Mapping[str, str], beside: Neighbours, image: str | None) -> Checked:
     from qanat.deploy.lint.engine import ImageError, lint
-    from qanat.deploy.lint.fix_all import Checked
+    from qanat.deploy.lint.fix_all import Checked, own_fix
     from qanat.deploy.sources.documents import read_documents
 
     documents = read_documents(texts, beside.read)
     try:
-        return Checked(documents, lint(documents, image))
+        return Checked(documents, [own_fix(finding, texts) for finding in lint(documents, image)])
     except ImageError as error:
         raise ConfigError(f"--image {error}", param="--image") from None
 

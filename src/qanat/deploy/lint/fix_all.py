@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from qanat.deploy.knowledge.model import Severity
-from qanat.deploy.lint.finding import Finding
+from qanat.deploy.lint.finding import Finding, Fix
 from qanat.deploy.lint.fixes import apply_edits, chosen_fixes
 from qanat.deploy.sources.launch import Document
 
@@ -50,21 +50,27 @@ class Fixed:
         return f"{text}; further fixes would make more findings, they were left" if self.is_stopped else text
 
 
+def own_fix(finding: Finding, texts: Collection[str]) -> Finding:
+    """The finding; without edits if they would change a file that is none of `texts`."""
+    if all(edit.place.path in texts for edit in finding.fix.edits):
+        return finding
+    return replace(finding, fix=Fix(finding.fix.text))
+
+
 def fix_all(
     texts: Mapping[str, str], checked: Checked, check: Callable[[Mapping[str, str]], Checked]
 ) -> Fixed:
     """Applies safe fixes, checks again, and goes on until there is none left.
 
     Args:
-        texts: the files that may change, by path. Others, which they name, are left as they are.
-        checked: what was found in them.
+        texts: the files that may change, by path.
+        checked: what was found in them; edits are of these files only, see `own_fix`.
         check: reads and checks changed texts.
     """
     current, num_fixes = dict(texts), 0
     is_stopped = False
     for _ in range(MAX_ROUNDS):
-        own = [one for one in checked.findings if all(edit.place.path in texts for edit in one.fix.edits)]
-        fixes = chosen_fixes(own)
+        fixes = chosen_fixes(checked.findings)
         edits = [edit for finding in fixes for edit in finding.fix.edits]
         changed = {
             path: apply_edits(text, [edit for edit in edits if edit.place.path == path])

@@ -65,7 +65,7 @@ def states(view: LaunchView) -> Iterator[Hit]:
         resident = most_resident(fit.layout, fit.memory)
         message = (
             f"{given} is {sequences}, the cache has about {blocks} blocks: {blocks} is the largest value that "
-            f"starts, and of {fit.cache.state_blocks} state blocks each about {resident} sequences run at once"
+            f"starts; about {resident} sequences run at once, as each takes {fit.cache.state_blocks} for its states"
         )
         advice = f"--max-num-seqs {resident or blocks}" if blocks else None
         yield Hit("HYB011", view.place("--max-num-seqs"), message, advice)
