@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import qanat.deploy.diagnose.scan as scan_module
 from qanat.deploy.diagnose.clock import Clock, show_time
 from qanat.deploy.diagnose.diagnosis import LogDiagnosis, diagnose_logs
 from qanat.deploy.diagnose.lines import read_line
@@ -183,3 +185,23 @@ def test_a_log_that_goes_on_behind_waiting_does_not_hang(tmp_path: Path) -> None
     goes_on = b"(EngineCore pid=9) INFO 11-17 09:30:00 [a.py:1] something else\n"
     assert diagnose_bytes(tmp_path, ready + filler + waits).has_faults
     assert not diagnose_bytes(tmp_path, ready + filler + waits + filler + goes_on).has_faults
+
+
+def test_from_very_many_faults_on_known_ones_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scan_module, "MAX_LINES_IN_DETAIL", 1000)
+    unknown = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\nValueError: a\n'
+    known = "Traceback (most recent call last):\nRuntimeError: numAcceptedTokens[0]=4 exceeds\n"
+    diagnosis = diagnose_bytes(tmp_path, ((unknown + known) * 20_000).encode())
+    counts = {one.signature.name if one.signature else "?": one.num_seen for one in diagnosis.problems}
+    assert counts["L014"] == 20_000 and 0 < counts["?"] < 20_000
+    ((_, statistics),) = diagnosis.sources
+    assert statistics.num_lines == 100_000 and 0 < statistics.brief_from < 100_000
+    assert f"from line {statistics.brief_from:,} on" in text_report(diagnosis)
+
+
+def test_two_tracebacks_behind_each_other_are_two_faults(tmp_path: Path) -> None:
+    one = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\n{}Error: a\n'
+    diagnosis = diagnose_bytes(tmp_path, (one.format("Value") + one.format("Type")).encode())
+    assert [problem.headline for problem in diagnosis.problems] == ["ValueError: a", "TypeError: a"]

@@ -10,7 +10,7 @@ from typing import Any
 from qanat.core.errors import ConfigError
 
 MAX_FIGURE = 1e15
-"""Larger figures, infinity among them, are no measurement."""
+"""Larger figures, infinity among them, are no measurement; negative ones neither."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class BenchResult:
         value = self.values.get(name)
         if not isinstance(value, int | float) or isinstance(value, bool):
             return None
-        return float(value) if abs(value) < MAX_FIGURE else None
+        return float(value) if 0 <= value < MAX_FIGURE else None
 
     @property
     def model(self) -> str:

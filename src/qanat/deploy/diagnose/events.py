@@ -44,6 +44,9 @@ class Event:
         matches: signatures of all its lines.
         is_fault: a line was written as an error, or it is a traceback.
         seconds: when it began; None if no line before it has a time.
+        last_number: of its last line.
+        in_traceback: its last lines are a traceback whose exception is still to come.
+        has_ended: its last traceback has its exception; another one belongs to it only if Python says so.
     """
 
     lines: list[Line]
@@ -53,6 +56,7 @@ class Event:
     is_fault: bool = False
     last_number: int = 0
     in_traceback: bool = False
+    has_ended: bool = False
 
     @property
     def first(self) -> Line:
@@ -71,7 +75,9 @@ class Event:
             self.in_traceback = True
         elif _is_exception(line.text):
             self.exceptions.append(line)
-            self.in_traceback = False
+            self.in_traceback, self.has_ended = False, True
+        elif line.text.startswith(_CHAIN):
+            self.has_ended = False
 
 
 class Folder:
@@ -130,7 +136,10 @@ def _continues(event: Event, line: Line) -> bool:
         is_same = line.place == event.lines[-1].place if line.place else " pid " in line.process
         return line.level in _FAULTS and is_same and not _is_new_message(event, line)
     text = line.text
-    if not text.strip() or text[0] in " \t^" or text.startswith(_CHAIN) or _TRACEBACK in text:
+    if _TRACEBACK in text:
+        # Python says so where a second traceback belongs to the first.
+        return not event.has_ended
+    if not text.strip() or text[0] in " \t^" or text.startswith(_CHAIN):
         return True
     return event.in_traceback or (_is_exception(text) and line.number == event.last_number + 1)
 

@@ -38,6 +38,8 @@ def text_report(diagnosis: LogDiagnosis) -> str:
 def _head(diagnosis: LogDiagnosis) -> Iterator[str]:
     for name, statistics in diagnosis.sources:
         yield f"{name}: {statistics.num_lines:,} lines, {statistics.size_bytes:,} bytes"
+        if statistics.brief_from:
+            yield f"  so many faults that from line {statistics.brief_from:,} on only known ones were counted"
         if statistics.ended_early:
             yield f"  {statistics.ended_early}"
     if diagnosis.first_time is not None:
@@ -198,6 +200,7 @@ def json_report(diagnosis: LogDiagnosis) -> dict[str, object]:
                 "num_lines": statistics.num_lines,
                 "size_bytes": statistics.size_bytes,
                 "ended_early": statistics.ended_early,
+                "brief_from": statistics.brief_from,
             }
             for name, statistics in diagnosis.sources
         ],

@@ -25,6 +25,8 @@ MAX_LINE_BYTES = 1 << 16
 CONTEXT_LINES = 40
 """So many lines behind one that matters are read too: what a fault says goes on below it."""
 
+MAX_LINES_IN_DETAIL = 400_000
+"""A log that holds more lines of faults and their context tells the same ones again and again."""
 ANSWERED = b'HTTP/1.1" 2'
 """Lines about answered requests hold nothing else, and are most of a log."""
 
@@ -42,11 +44,15 @@ class RawLine(NamedTuple):
 
 @dataclass
 class ScanStatistics:
-    """What was read: lines, bytes, and the sentence why reading ended early (empty if it did not)."""
+    """What was read: lines, bytes, and the sentence why reading ended early (empty if it did not).
+
+    From line `brief_from` on only lines with known texts were looked at; 0 if all were.
+    """
 
     num_lines: int = 0
     size_bytes: int = 0
     ended_early: str = ""
+    brief_from: int = 0
 
 
 @functools.cache
@@ -66,7 +72,7 @@ def scan(stream: IO[bytes], statistics: ScanStatistics) -> Iterator[RawLine]:
     """
     wanted = [(literal, literal.encode()) for literal in literals()]
     generic = frozenset(GENERIC)
-    hot, last_given = 0, 0
+    hot, last_given, num_given = 0, 0, 0
     last: deque[tuple[int, bytes]] = deque(maxlen=CONTEXT_LINES)
     for block in _whole_lines(_decoded(stream, statistics)):
         is_head = statistics.size_bytes <= HEAD_BYTES
@@ -85,8 +91,12 @@ def scan(stream: IO[bytes], statistics: ScanStatistics) -> Iterator[RawLine]:
                 hot = CONTEXT_LINES
             if found or hot or is_head:
                 last_given = number
+                num_given += 1
                 yield _raw(number, line, found)
             hot = max(0, hot - 1)
+        if num_given > MAX_LINES_IN_DETAIL and not statistics.brief_from:
+            statistics.brief_from, hot = statistics.num_lines + 1, 0
+            wanted = [pair for pair in wanted if pair[0] not in generic]
     # The end tells whether anything went on behind a fault.
     yield from (_raw(number, line, ()) for number, line in last if number > last_given)
 
