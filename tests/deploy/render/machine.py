@@ -60,6 +60,7 @@ class Machine:
         fake = shlex.join([sys.executable, str(HERE / "fake_docker.py"), str(root / "docker.json")])
         self.program("docker", f'exec {fake} "$@"')
         self.program("sleep", "exit 0")
+        self.program("timeout", "exit 1")  # scripts ask with it whether a port is taken, which nobody here can know
         self.program("sysctl", f"settings={shlex.quote(str(self.settings))}\n{SYSCTL}")
 
     def _move_paths(self) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,20 @@ def test_it_does_not_wait_for_ever(machine: Machine) -> None:
     assert result.returncode == 1
     assert "not ready after 0 s" in result.stderr
     assert machine.docker["containers"]["qwen3.5-server-0"]["is_running"]
+
+
+def test_ops_008_a_port_that_is_taken_is_told_before_the_engine_loads(machine: Machine) -> None:
+    (machine.programs / "timeout").unlink()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        script = machine.folder / START
+        script.write_text(
+            script.read_text().replace("127.0.0.1:8010", f"127.0.0.1:{port}").replace(":8010/", f":{port}/")
+        )
+        result = machine.run(START)
+    assert result.returncode == 1
+    assert f"another program listens on 127.0.0.1:{port} already" in result.stderr
+    assert machine.calls("run") == []
 
 
 def test_an_engine_that_ends_is_told_with_its_last_words(machine: Machine) -> None:

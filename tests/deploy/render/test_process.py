@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -99,6 +100,20 @@ def test_other_settings_are_told(machine: Machine) -> None:
     result = machine.run(START)
     assert result.returncode == 1
     assert "run stop.sh first" in result.stderr
+
+
+def test_ops_008_a_port_that_is_taken_is_told_before_the_engine_loads(machine: Machine) -> None:
+    (machine.programs / "timeout").unlink()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        script = machine.folder / START
+        script.write_text(
+            script.read_text().replace("127.0.0.1:8010", f"127.0.0.1:{port}").replace(":8010/", f":{port}/")
+        )
+        result = machine.run(START)
+    assert result.returncode == 1
+    assert f"another program listens on 127.0.0.1:{port} already" in result.stderr
+    assert not (machine.root / "home/engines").exists()
 
 
 def test_an_engine_that_ends_is_told_with_its_last_words(machine: Machine) -> None:

@@ -45,6 +45,7 @@ if [[ -n "$(inspect '{{.State.Status}}')" ]]; then
   docker container rm "$container" >/dev/null
 fi
 
+refuse_taken_port
 # docker would make them as root, and in the place of weights that are missing an empty folder.
 mkdir -p -- "${own_folders[@]}"
 run="$node-$(date +%Y%m%d-%H%M%S)"

@@ -18,6 +18,7 @@ if [[ -r "$pid_file" && -n "$(members)" ]]; then
   fail "processes of an engine that ended are still there; run stop.sh first"
 fi
 
+refuse_taken_port
 mkdir -p -- "$LOG_DIR"
 run="$node-$(date +%Y%m%d-%H%M%S)"
 rm -f -- "$pid_file.new"

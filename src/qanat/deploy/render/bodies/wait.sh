@@ -42,3 +42,14 @@ wait_until_ready() {
   fi
   say "ready at $ready_url"
 }
+
+# refuse_taken_port: tells before minutes of loading what the engine would tell after them.
+refuse_taken_port() {
+  local address="${ready_url#http://}"
+  address="${address%%/*}"
+  # shellcheck disable=SC2016 # it is the inner shell that puts values in
+  if [[ -n "$ready_url" ]] &&
+    timeout 2 bash -c 'exec 3<>"/dev/tcp/$1/$2"' connect "${address%:*}" "${address##*:}" 2>/dev/null; then
+    fail "another program listens on $address already; stop it, or plan with another port"
+  fi
+}
