@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qanat.deploy.diagnose.python_values import ValueFault, read_python_value
-from qanat.deploy.diagnose.settings import Settings
+from qanat.deploy.diagnose.settings import Settings, findings_of
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -88,8 +88,31 @@ def test_a_finding_that_a_variable_would_void_is_not_counted() -> None:
         "tensor_parallel_size": 8,
         "compilation_config": {"cudagraph_mode": "PIECEWISE", "cudagraph_capture_sizes": sizes},
     }
-    (unsure,) = [one for one in settings.findings("0.18.0") if one.finding.rule_id == "GRA008"]
+    (unsure,) = [one for one in findings_of([settings], "0.18.0") if one.finding.rule_id == "GRA008"]
     assert unsure.unless == "HCCL_OP_EXPANSION_MODE" and not unsure.is_fault
     settings.take_variable("export HCCL_OP_EXPANSION_MODE=HOST", "a.log", 2)
-    (sure,) = [one for one in settings.findings("0.18.0") if one.finding.rule_id == "GRA008"]
+    (sure,) = [one for one in findings_of([settings], "0.18.0") if one.finding.rule_id == "GRA008"]
     assert not sure.unless and sure.is_fault
+
+
+def test_servers_are_checked_about_each_other() -> None:
+    def server(name: str, role: str, k: int) -> Settings:
+        stated = Settings(arguments_at=(name, 3))
+        stated.arguments = {
+            "model": "/weights/Qwen3.5-397B-A17B-w8a8",
+            "tensor_parallel_size": 8,
+            "speculative_config": {"method": "qwen3_5_mtp", "num_speculative_tokens": k},
+            "kv_transfer_config": {
+                "kv_connector": "MooncakeLayerwiseConnector",
+                "kv_role": role,
+                "kv_port": 36010,
+                "engine_id": "1",
+            },
+        }
+        return stated
+
+    alike = findings_of([server("p.log", "kv_producer", 3), server("d.log", "kv_consumer", 3)], "v0.23.0-a3")
+    apart = findings_of([server("p.log", "kv_producer", 1), server("d.log", "kv_consumer", 3)], "v0.23.0-a3")
+    rules = {one.finding.rule_id for one in apart} - {one.finding.rule_id for one in alike}
+    assert rules, [one.finding.message for one in apart]
+    assert {(one.file, one.line) for one in apart} <= {("p.log", 3), ("d.log", 3)}

@@ -14,7 +14,7 @@ from qanat.deploy.diagnose.lines import Line, read_line
 from qanat.deploy.diagnose.log_source import LogSource
 from qanat.deploy.diagnose.problems import Place, Problem, problems_of
 from qanat.deploy.diagnose.scan import RawLine, ScanStatistics, scan
-from qanat.deploy.diagnose.settings import ARGUMENTS, Settings, SettingsFinding
+from qanat.deploy.diagnose.settings import ARGUMENTS, Settings, SettingsFinding, findings_of
 from qanat.deploy.diagnose.stages import ORDER, StageReader, match_stage, stage_literals
 from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.knowledge.log_model import LogSignature, StartStage
@@ -51,8 +51,8 @@ class LogDiagnosis:
         problems: faults and what is worth knowing, in order of time.
         stages: of the last start, in order.
         facts: figures of the last start.
-        settings: of the last start.
-        findings: what the linter says of the settings.
+        servers: settings of the last start in each log that states some.
+        findings: what the linter says of them.
         image: what the user or the container says of the version; None if nothing.
         version: of vllm-ascend; None if unknown. `version_from` says how it is known.
         num_starts: how often the server was started in these logs.
@@ -65,7 +65,7 @@ class LogDiagnosis:
     problems: list[Problem] = field(default_factory=list)
     stages: list[StageMark] = field(default_factory=list)
     facts: Facts = field(default_factory=Facts)
-    settings: Settings = field(default_factory=Settings)
+    servers: list[Settings] = field(default_factory=list)
     findings: list[SettingsFinding] = field(default_factory=list)
     image: str | None = None
     version: str | None = None
@@ -86,6 +86,11 @@ class LogDiagnosis:
         """Whether the server was started again behind a problem."""
         start = self.last_start
         return self.num_starts > 1 and start is not None and problem.place.sort_key < start.sort_key
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of the first log that states some."""
+        return next((one for one in self.servers if one.arguments_at is not None), Settings())
 
     @property
     def has_faults(self) -> bool:
@@ -136,7 +141,7 @@ def diagnose_logs(sources: Sequence[LogSource], image: str | None = None) -> Log
         collector.read(source)
     diagnosis = collector.done()
     _settle_version(diagnosis, image)
-    diagnosis.findings = diagnosis.settings.findings(image or diagnosis.version)
+    diagnosis.findings = findings_of(diagnosis.servers, image or diagnosis.version)
     return diagnosis
 
 
@@ -174,6 +179,7 @@ class _Collector:
             for raw in scan(stream, statistics):
                 file.take(raw)
         file.end()
+        self.diagnosis.servers.append(file.settings)
 
     def count(self, found: Iterable[tuple[str, Problem]]) -> None:
         """Counts problems, equal ones together."""
@@ -228,6 +234,7 @@ class _LogFile:
         self.index = index
         self.folder = Folder()
         self.stages = StageReader()
+        self.settings = Settings()
         self.now: float | None = None
         self.has_own_times = False
 
@@ -273,13 +280,14 @@ class _LogFile:
             return
         news = self.stages.feed(line.text)
         diagnosis = self.diagnosis
+        if news is not None and news.is_new_start and self.settings.arguments_at is not None:
+            self.settings = Settings(variables=self.settings.variables)
         if news is not None and news.is_new_start and self._is_another_start():
             # What stands before the first start belongs to it: versions, variables, the platform.
             if diagnosis.num_starts:
                 diagnosis.stages.clear()
                 diagnosis.ranks.clear()
                 diagnosis.facts.begin_anew()
-                diagnosis.settings = Settings(variables=diagnosis.settings.variables)
             diagnosis.num_starts += 1
             diagnosis.last_start = Place(self.name, line.number, self.now, self.index)
         values = found[1].groupdict()
@@ -303,9 +311,9 @@ class _LogFile:
 
     def _settings(self, line: Line) -> None:
         if ARGUMENTS in line.text:
-            self.diagnosis.settings.take_arguments(line.text, self.name, line.number)
+            self.settings.take_arguments(line.text, self.name, line.number)
         elif "=" in line.text[:80] and not line.level:
-            self.diagnosis.settings.take_variable(line.text, self.name, line.number)
+            self.settings.take_variable(line.text, self.name, line.number)
         version = _ASCEND_VERSION.search(line.text) if "scend" in line.text else None
         if version is not None:
             self.diagnosis.facts.take(version.groupdict(), self.name, line.number)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -114,28 +114,35 @@ class Settings:
                 places[number] = self.arguments_at
         return "\n".join(lines) + "\n", places
 
-    def findings(self, image: str | None) -> list[SettingsFinding]:
-        """What the linter says of them.
-
-        Args:
-            image: image, tag or version of vllm-ascend; None if unknown.
-
-        Raises:
-            ImageError: no version can be read from `image`.
-        """
-        if self.arguments_at is None:
-            return []
-        text, places = self.command()
-        found = lint([read_document("settings.sh", text)], image)
-        return [
-            SettingsFinding(one, *places[one.place.line], self._unless(one.rule_id))
-            for one in found
-            if one.place.line in places
-        ]
-
-    def _unless(self, rule: str) -> str:
+    def unless(self, rule: str) -> str:
+        """The variable that would make a rule's finding void and that is not known; empty if there is none."""
         variable = _DEPENDS_ON.get(rule, "")
         return "" if variable in self.variables else variable
+
+
+def findings_of(servers: Sequence[Settings], image: str | None) -> list[SettingsFinding]:
+    """What the linter says of servers, each alone and about each other.
+
+    Args:
+        servers: settings from logs of different names.
+        image: image, tag or version of vllm-ascend; None if unknown.
+
+    Raises:
+        ImageError: no version can be read from `image`.
+    """
+    documents, places = [], {}
+    for server in servers:
+        if server.arguments_at is not None:
+            text, lines = server.command()
+            name = server.arguments_at[0]
+            documents.append(read_document(name, text))
+            places[name] = (server, lines)
+    findings = []
+    for one in lint(documents, image) if documents else []:
+        server, lines = places[one.place.path]
+        if one.place.line in lines:
+            findings.append(SettingsFinding(one, *lines[one.place.line], server.unless(one.rule_id)))
+    return findings
 
 
 def redact(text: str) -> str:
