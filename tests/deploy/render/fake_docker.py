@@ -35,7 +35,7 @@ def answer(state: dict[str, Any], arguments: list[str]) -> int:
             sys.stdout.write(fill(template, containers[name]) + "\n")
         case ["container", "rm", name]:
             del containers[name]
-        case ["container", "stop", "--time", _, name]:
+        case ["container", "stop", "-t", _, name]:
             containers[name]["is_running"] = False
         case ["container", "ls", "--all", "--quiet", *filters]:
             labels = dict(one.removeprefix("label=").split("=", 1) for one in filters if one != "--filter")

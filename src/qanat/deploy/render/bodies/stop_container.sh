@@ -5,7 +5,7 @@ if [[ -z "$containers" ]]; then
   exit 0
 fi
 while IFS= read -r container; do
-  docker container stop --time "$stop_timeout_s" "$container" >/dev/null
+  docker container stop -t "$stop_timeout_s" "$container" >/dev/null
   docker container rm "$container" >/dev/null
   say "stopped and removed $container"
 done <<<"$containers"
