@@ -114,7 +114,7 @@ def main(folder: Path, words: list[str]) -> int:
                 for name, container in containers.items():
                     if labels.items() <= container["labels"].items():
                         sys.stdout.write(name + "\n")
-        case ["container", "stop", "--time", seconds, name]:
+        case ["container", "stop", "-t" | "--time", seconds, name]:
             if (folder / "cannot_stop").exists():
                 sys.stderr.write("cannot stop container: permission denied\n")
                 return 1
