@@ -16,4 +16,4 @@ while [[ -n "$(members)" ]]; do
   sleep 1
 done
 rm -f -- "$pid_file"
-say "stopped process group $group"
+say "stopped process $group and what it started"
