@@ -1,4 +1,4 @@
-"""Takes the servers out of files, has vLLM's own parser read them, and reports what it refuses.
+"""Takes servers and benchmarks out of files, has vLLM's own parser read them, and reports what it refuses.
 
 See scripts/check-vllm-parser. What only the reader of a guide, or a host, can fill in stands for a value of the right
 kind.
@@ -43,23 +43,26 @@ def texts_of(words: Sequence[str]) -> dict[str, str]:
     return {str(path): read_file(path) for path in paths}
 
 
-def commands_of(words: Sequence[str]) -> list[tuple[str, list[str]]]:
-    """Place and command line of every server, without `vllm serve`."""
+def commands_of(words: Sequence[str]) -> list[tuple[str, str, list[str]]]:
+    """Place of every server and benchmark, which of them it is ("serve", "bench serve"), and its command line."""
     folders = tuple(Path(word) for word in words if Path(word).is_dir())
     newest = must_parse(load_knowledge().newest_stable.name)
     found = []
     for document in read_documents(texts_of(words), Neighbours(folders).read):
         view = view_document(document, load_knowledge(), Versions(document, None, newest))
-        for server in view.servers():
-            found.append((f"{document.path}:{server.launch.place.line}", command_line(server)))
+        for one in view.launches:
+            program = "serve" if one.launch.kind == "serve" else one.launch.program.removeprefix("vllm ")
+            if one.launch.kind == "serve" or program.startswith("bench "):
+                place = f"{document.path}:{one.launch.place.line}"
+                found.append((place, program, command_line(one)))
     return found
 
 
-def command_line(server: LaunchView) -> list[str]:
-    """The words of a server, each with a value."""
-    kinds = {id(named.flag): named.entry for named in server.named}
-    argv = [filled(word, None) for word in server.launch.words]
-    for flag in server.launch.flags:
+def command_line(launch: LaunchView) -> list[str]:
+    """The words of a launch, each with a value."""
+    kinds = {id(named.flag): named.entry for named in launch.named}
+    argv = [filled(word, None) for word in launch.launch.words]
+    for flag in launch.launch.flags:
         entry = kinds.get(id(flag))
         values = [filled(value, entry) for value in flag.values]
         argv += [f"{flag.written}={values[0]}"] if flag.has_equals and values else [flag.written, *values]
@@ -87,8 +90,8 @@ def plain(value: object) -> object:
     return 1 if value is UNKNOWN else value
 
 
-def ask(python: str, commands: Sequence[Sequence[str]]) -> dict[str, Any]:
-    """What the vLLM of another Python makes of command lines.
+def ask(python: str, commands: Sequence[tuple[str, Sequence[str]]]) -> dict[str, Any]:
+    """What the vLLM of another Python makes of command lines, each with its program before it.
 
     Raises:
         SystemExit: it cannot be asked; the message has the end of what it said.
@@ -134,9 +137,9 @@ def main() -> int:
     if not arguments.files and not arguments.compare:
         parser.error("name files, or --compare")
     commands = commands_of(arguments.files)
-    answer = ask(arguments.python, [argv for _, argv in commands])
+    answer = ask(arguments.python, [(program, argv) for _, program, argv in commands])
     differences = compare(answer) if arguments.compare else []
-    refused = [(place, why) for (place, _), why in zip(commands, answer["refusals"], strict=True) if why]
+    refused = [(place, why) for (place, *_), why in zip(commands, answer["refusals"], strict=True) if why]
     for line in [*(f"{place}: refused: {why}" for place, why in refused), *differences]:
         print(line)
     print(f"vLLM {answer['version']}: {len(commands)} commands, {len(refused)} refused", end="")

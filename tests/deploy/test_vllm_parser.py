@@ -28,7 +28,7 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 def command_lines(text: str, name: str, folder: Path) -> list[list[str]]:
     (folder / name).write_text(text, encoding="utf-8")
-    code = "import json, sys, vllm_commands as v; print(json.dumps([argv for _, argv in v.commands_of(sys.argv[1:])]))"
+    code = "import json, sys, vllm_commands as v; print(json.dumps([argv for *_, argv in v.commands_of(sys.argv[1:])]))"
     done = subprocess.run(
         [sys.executable, "-c", code, str(folder / name)],
         capture_output=True,

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from qanat.deploy.sources.documents import read_document
 from qanat.deploy.sources.json_text import JsonFault, JsonNode
 from qanat.deploy.sources.launch import Document, Launch
@@ -247,3 +249,19 @@ def test_placeholders_of_a_guide_are_values_not_redirections() -> None:
     address = launch.flag("--data-parallel-address")
     assert address and flags(launch)["--port"] == ["8000"]
     assert " ".join(value.text for value in address.values) == "<node0_ip>"
+
+
+@pytest.mark.parametrize(
+    ("function", "is_run"),
+    [
+        ('run() {\n  exec "$@"\n}', True),
+        ('run() { nohup "$@" & }', True),
+        ('function run() {\n  local file\n  (docker exec it "$@")\n}', True),
+        ('run() {\n  printf "%s\\n" "$@"\n}', False),
+        ('run() {\n  for word in "$@"; do say "$word"; done\n}', False),
+        ("run() {\n  true\n}", False),
+    ],
+)
+def test_a_function_that_runs_what_it_is_given(function: str, is_run: bool) -> None:
+    document = read_document("start.sh", f"#!/bin/bash\n{function}\nrun vllm serve Qwen/Qwen3-32B --port 1\n")
+    assert [launch.program for launch in document.launches] == (["vllm serve"] if is_run else [])

@@ -23,6 +23,9 @@ COMMAND_MODULES = ("vllm", "vllm.entrypoints.cli.main")
 PROXY = re.compile(r"(proxy|load_balance|router)\w*\.py$")
 BENCHMARK = re.compile(r"benchmark_(serving|latency|throughput)\w*\.py$")
 BENCHES = ("serve", "latency", "throughput", "startup", "sweep", "mm-processor")
+_FUNCTION = re.compile(r"^[ \t]*(?:function[ \t]+)?([\w-]+)[ \t]*\(\)[ \t]*\{", re.MULTILINE | re.ASCII)
+_TELLS = re.compile(r"\b(?:printf|echo|cat|tee|logger|for|set|shift)\b")
+"""Lines that do something else with their arguments than to run them."""
 KNOWN = frozenset(("vllm", "lm_eval", "lm-eval", "ais_bench", "kubectl", "ray", "ssh", "qanat"))
 
 
@@ -65,6 +68,17 @@ def unwrap(argv: Sequence[Value]) -> Program:
     if at >= len(argv):
         return Program("", ())
     return Program(_base(argv[at]), tuple(argv[at + 1 :]))
+
+
+def forwarders(script: str) -> set[str]:
+    """Functions of a script that run the words they are given, such as `in_image() { docker exec it "$@"; }`."""
+    found = set()
+    for match in _FUNCTION.finditer(script) if '"$@"' in script else ():
+        end = script.find("\n}", match.end())
+        body = script[match.end() : end if end >= 0 else script.find("}", match.end())]
+        if any('"$@"' in line and not _TELLS.search(line) for line in body.split("\n")):
+            found.add(match.group(1))
+    return found
 
 
 def _behind_options(argv: Sequence[Value], at: int) -> int:

@@ -24,6 +24,7 @@ from qanat.deploy.sources.programs import (
     CONTAINER_TOOLS,
     SHELLS,
     Program,
+    forwarders,
     guess_role,
     nested_script,
     recognise,
@@ -60,6 +61,8 @@ class Reader:
         library: files that it may name; None to follow none.
         section: the last heading.
         image: of the container that was started last.
+        open_files: that are being sourced, outermost first.
+        forwarders: functions that run what they are given.
     """
 
     source: Source
@@ -76,6 +79,7 @@ class Reader:
     services: list[Value] = field(default_factory=list)
     num_blocks: int = 0
     open_files: list[str] = field(default_factory=list)
+    forwarders: set[str] = field(default_factory=set)
 
     def document(self, kind: DocumentKind) -> Document:
         """All that was found."""
@@ -102,6 +106,7 @@ class Reader:
         """Goes through a script."""
         if scope.depth > MAX_NESTING:
             return
+        self.forwarders |= forwarders(code.text)
         Shell(
             code,
             self.source,
@@ -114,6 +119,9 @@ class Reader:
     def command(self, simple: Simple, variables: Variables, scope: Scope) -> None:
         """Takes one command: itself, and the scripts and programs inside it."""
         program = unwrap(simple.argv)
+        for _ in range(MAX_NESTING):
+            if program.name in self.forwarders and program.words:
+                program = unwrap(program.words)
         environment = variables.environment() | {one.name: one for one in self._own(simple, variables)}
         self.commands.append(
             Command(
