@@ -13,11 +13,11 @@ from qanat.deploy.diagnose.bench import BenchResult
 from qanat.deploy.diagnose.evidence import Evidence, view_of
 from qanat.deploy.diagnose.metrics import Metrics
 from qanat.deploy.diagnose.metrics_report import json_report, text_report
-from qanat.deploy.diagnose.prometheus import read_exposition
 from qanat.deploy.diagnose.questions import answers
 from qanat.deploy.diagnose.settings import Settings
 from qanat.deploy.diagnose.verdict import Answer, Verdict
 from qanat.deploy.knowledge.load import load_knowledge
+from qanat.deploy.prometheus import read_exposition
 from tests.deploy.diagnose.metrics_text import SECONDS, cache_config, histogram, service, speculation
 
 DENSE = {"model": "/weights/Qwen3-32B-w8a8", "tensor_parallel_size": 8, "max_num_seqs": 64}

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from qanat.deploy.diagnose.docs import render as render_signatures
-from qanat.deploy.docs import render
 from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.knowledge.model import ConfigKey, Conflict, EnvVar, Flag
 from qanat.deploy.knowledge.versions import Presence, Timeline, Version, is_in_range, must_parse
+from qanat.deploy.lint.docs import render
 from qanat.deploy.lint.engine import lint
 from qanat.deploy.lint.files import Versions, view_document
 from qanat.deploy.lint.view import LaunchView

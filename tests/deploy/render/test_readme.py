@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from qanat.cli.main import main
 from qanat.deploy.knowledge.model import Confidence
+from qanat.deploy.markdown_text import code, escaped, table
 from qanat.deploy.plan.files import encode_plan
 from qanat.deploy.plan.model import Plan
 from qanat.deploy.plan.wish import Topology
 from qanat.deploy.render.folder import render
-from qanat.deploy.render.markdown_text import code, escaped, table
 from qanat.deploy.render.model import Language, RenderOptions
 from qanat.deploy.render.proxy import ROUTER
 from qanat.deploy.render.readme_texts import all_sentences, texts_of

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import cast
 
 from qanat.core.errors import ConfigError
-from qanat.deploy.diagnose.prometheus import Exposition, Sample, quantile, read_exposition
 from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.knowledge.log_model import Metric
+from qanat.deploy.prometheus import Exposition, Sample, quantile, read_exposition
 
 TIMEOUT_S = 10.0
 MAX_BYTES = 64 << 20

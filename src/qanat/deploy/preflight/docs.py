@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from qanat.config.generated_page import write_or_check
 from qanat.deploy.knowledge.host_model import DeviceName, DriverSupport, QuantisedType, Threshold
 from qanat.deploy.knowledge.load import load_knowledge
+from qanat.deploy.markdown_text import cell, plain
 from qanat.deploy.preflight.known import checks, settings
 
 COMMAND = "python -m qanat.deploy.preflight.docs docs/reference/deploy-checks.md"
@@ -96,9 +97,7 @@ def _types() -> Iterator[str]:
 
 def _plain(text: str) -> str:
     """Text that Markdown shows as it stands, also in a table."""
-    for mark in "\\<>*_`[]|":
-        text = text.replace(mark, f"\\{mark}")
-    return text
+    return cell(plain(text))
 
 
 def main(arguments: Sequence[str]) -> int:

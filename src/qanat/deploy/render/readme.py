@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from qanat.core.errors import ConfigError
 from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.lint.rules.service import HCCL_PORTS
+from qanat.deploy.markdown_text import code, escaped, table
 from qanat.deploy.plan.model import Memory, Node, Plan, Role
 from qanat.deploy.render.engine import TRANSFER_FLAG, engine_settings
 from qanat.deploy.render.env_file import MODEL_PATH
 from qanat.deploy.render.kubernetes import groups
-from qanat.deploy.render.markdown_text import code, escaped, table
 from qanat.deploy.render.model import Files, RenderedFile, RenderOptions
 from qanat.deploy.render.names import address_variable, has_model_path, server_port
 from qanat.deploy.render.planner_words import in_language

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from qanat.deploy.knowledge.load import load_knowledge
+from qanat.deploy.markdown_text import code, commands, escaped
 from qanat.deploy.plan.model import Plan
 from qanat.deploy.render.checks import published_throughputs
 from qanat.deploy.render.env_file import MODEL_PATH, env_settings, threshold
 from qanat.deploy.render.kubernetes import base_name, client_port, groups, is_rendered
 from qanat.deploy.render.load_steps import benchmark_of
-from qanat.deploy.render.markdown_text import code, commands, escaped
 from qanat.deploy.render.model import RenderOptions
 from qanat.deploy.render.names import (
     PROXY_NAME,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from qanat.deploy.diagnose.prometheus import read_exposition
+from qanat.deploy.prometheus import read_exposition
 
 RUNNING = "vllm:num_requests_running"
 NUM_DRAFT_TOKENS = "vllm:spec_decode_num_draft_tokens_total"

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from qanat.deploy.docs import main, render
 from qanat.deploy.knowledge.load import load_knowledge
+from qanat.deploy.lint.docs import main, render
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def test_the_page_of_rules_is_current() -> None:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qanat.deploy.diagnose.metrics import Metrics
-from qanat.deploy.diagnose.prometheus import quantile, read_exposition
 from qanat.deploy.knowledge.load import load_knowledge
+from qanat.deploy.prometheus import quantile, read_exposition
 
 NAMES = st.from_regex(r"[a-zA-Z_:][a-zA-Z0-9_:]{0,10}", fullmatch=True)
 LABEL_NAMES = st.from_regex(r"[a-zA-Z_][a-zA-Z0-9_]{0,6}", fullmatch=True)

@@ -13,6 +13,13 @@ def escaped(text: str) -> str:
     return _SPECIAL.sub(r"\\\1", _one_line(text))
 
 
+def plain(text: str) -> str:
+    """A text, also of several lines, in which nothing that stands in the knowledge base is markup."""
+    for mark in "\\<>*_`[]":
+        text = text.replace(mark, f"\\{mark}")
+    return text
+
+
 def code(text: str) -> str:
     """A text as code; inside of tables a bar in it needs `cell`."""
     line = _one_line(text)

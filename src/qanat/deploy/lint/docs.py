@@ -1,7 +1,7 @@
 """Writes the reference page of the linter's rules from the knowledge base, and checks that it is current.
 
-python -m qanat.deploy.docs docs/reference/deploy-rules.md
-python -m qanat.deploy.docs --check docs/reference/deploy-rules.md
+python -m qanat.deploy.lint.docs docs/reference/deploy-rules.md
+python -m qanat.deploy.lint.docs --check docs/reference/deploy-rules.md
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from qanat.config.generated_page import write_or_check
 from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.knowledge.model import Rule
 from qanat.deploy.lint.report import WORDS
+from qanat.deploy.markdown_text import plain
 
-COMMAND = "python -m qanat.deploy.docs docs/reference/deploy-rules.md"
+COMMAND = "python -m qanat.deploy.lint.docs docs/reference/deploy-rules.md"
 
 HEAD = f"""# Rules of `qanat deploy lint`
 
@@ -95,13 +96,6 @@ def _conflicts() -> Iterator[str]:
         ]
         versions = ", ".join(end for end in ends if end)
         yield f"- {plain(conflict.because)}" + (f" ({versions})" if versions else "")
-
-
-def plain(text: str) -> str:
-    """Text that Markdown shows as it stands."""
-    for mark in "\\<>*_`[]":
-        text = text.replace(mark, f"\\{mark}")
-    return text
 
 
 def main(arguments: Sequence[str]) -> int:
