@@ -796,6 +796,7 @@ CLAIMS = [
     ),
 ]
 REFUSED = [
+    Example("CLI026", f"{DENSE} --port 8000 9000", f"{DENSE} --served-model-name a b --port 8000"),
     Example(
         "PD024",
         f'{SMALL} -tp 8 --kv-transfer-config \'{{"kv_connector": "MooncakeConnectorV1", "kv_port": 36100}}\'',

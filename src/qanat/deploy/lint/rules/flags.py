@@ -18,6 +18,9 @@ from qanat.deploy.sources.values import Place, Value
 _WRONG_DASH = re.compile(r"-?[–—]+-?")
 _OTHER_PROGRAMS = frozenset(("--help", "-h", "--version", "-v"))
 _VALUE_OPTIONAL = frozenset(("--hf-token",))
+_MANY_WORDS = frozenset(("--served-model-name",))
+_OPEN = re.compile(r"[$`\\]|\.\.\.|^\W+$")
+"""Words that are no words of the program's: left out by a guide, or what a damaged line leaves."""
 _MULTIPLE = frozenset(("--middleware", "--lora-modules", "--header", "--extra-body"))
 
 
@@ -126,7 +129,8 @@ def values(view: LaunchView) -> Iterator[Hit]:
             yield Hit("CLI018", named.flag.place, f"{name} needs a value")
         if value is None or not value.is_known or not value.text or "$" in value.text or named.keys:
             continue
-        if kind == "int" and not _is_whole(value.text, named.entry.has_units):
+        is_auto = value.text == "auto" and name == "--max-model-len"
+        if kind == "int" and not (is_auto or _is_whole(value.text, named.entry.has_units)):
             yield Hit("CLI018", value.place, f"{name} takes a whole number, not {value.text[:40]!r}")
         elif kind == "float" and not _is_float(value.text):
             yield Hit("CLI018", value.place, f"{name} takes a number, not {value.text[:40]!r}")
@@ -163,8 +167,6 @@ def _switch_value(named: Named, name: str, value: Value) -> Iterator[Hit]:
 
 
 def _is_whole(text: str, has_units: bool) -> bool:
-    if text in ("auto", "inf"):
-        return True
     return read_integer(text.lstrip("-+")) is not None and (has_units or not text[-1].isalpha())
 
 
@@ -174,6 +176,25 @@ def _is_float(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+@on_server("CLI026")
+def stray_words(view: LaunchView) -> Iterator[Hit]:
+    """Words that neither stand for the model nor behind a flag that takes them."""
+    words = list(view.launch.words)
+    for named in view.named:
+        kind, values = named.entry.kind, list(named.flag.values)
+        if kind == "bool" or named.flag.has_equals:
+            behind = values if not named.flag.has_equals else values[1:]
+            words += [word for word in behind if word.text.lower() not in ("true", "false")]
+        elif kind not in ("list", "json") and not named.keys and named.name not in _MANY_WORDS:
+            words += values[1:]
+    words.sort(key=lambda word: word.place.start)
+    known = [word for word in words if word.is_known and word.text and not _OPEN.search(word.text)]
+    if len(known) < len(words) or view.document.kind == "guide":
+        return  # what nobody knows may hold flags; in guides text follows commands, which CLI025 tells
+    for word in known[1:]:  # beside --model the first one is taken, and counts
+        yield Hit("CLI026", word.place, f"{word.text[:40]!r} stands behind no flag that takes it")
 
 
 @on_server("SRV003")

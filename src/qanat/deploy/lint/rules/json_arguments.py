@@ -9,7 +9,7 @@ from qanat.deploy.knowledge.load import Table
 from qanat.deploy.knowledge.model import ConfigKey
 from qanat.deploy.knowledge.versions import Presence, must_parse
 from qanat.deploy.lint.files import DocumentView, oldest_claimed
-from qanat.deploy.lint.names import nearest
+from qanat.deploy.lint.names import Named, nearest
 from qanat.deploy.lint.reading import as_integer
 from qanat.deploy.lint.registry import Hit, on_document, on_flags
 from qanat.deploy.lint.view import ADDITIONAL, COMPILATION, LaunchView
@@ -39,10 +39,20 @@ def syntax(view: LaunchView) -> Iterator[Hit]:
             yield Hit("CLI019", read.place, f"{named.name} is no JSON: {read.message}")
         elif isinstance(read, JsonFault) and named.flag.value.is_known and _takes_json_only(view, named.name):
             yield Hit("CLI019", named.flag.value.place, f"{named.name} takes JSON: {read.message}")
-        elif named.name == COMPILATION and isinstance(read, JsonNode) and isinstance(read.value, int | str):
-            if view.version.base >= OBJECT_SINCE and not named.flag.name.startswith("-O"):
-                message = f"{named.name} takes an object; a level is given by -O{read.value}"
-                yield Hit("CLI019", named.flag.value.place, message, f"-O{read.value}")
+        elif isinstance(read, JsonNode) and named.name in view.knowledge.json_flags - {ADDITIONAL}:
+            yield from _no_object(view, named, read)
+
+
+def _no_object(view: LaunchView, named: Named, read: JsonNode) -> Iterator[Hit]:
+    """A number or a list where an object belongs; -O3 is a level that stands in its flag."""
+    value = named.flag.value
+    is_plain = isinstance(read.value, bool | int | float | str | list)
+    if value is None or not is_plain or view.version.base < OBJECT_SINCE or named.flag.name.startswith("-O"):
+        return
+    is_level = named.name == COMPILATION and isinstance(read.value, int)
+    advice = f"-O{read.value}" if is_level else "an object in single quotes"
+    level = f"; a level is given by {advice}" if is_level else ""
+    yield Hit("CLI019", value.place, f"{named.name} takes an object{level}", advice)
 
 
 def _takes_json_only(view: LaunchView, name: str) -> bool:
