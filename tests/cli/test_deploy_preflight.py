@@ -17,7 +17,7 @@ import pytest
 from qanat.cli.main import main
 from qanat.deploy.plan.files import encode_plan
 from qanat.deploy.plan.model import Plan
-from qanat.deploy.preflight.inputs import with_edits
+from qanat.deploy.rendered.inputs import with_edits
 from tests.deploy.plan.example_plans import single_node, two_nodes
 from tests.deploy.preflight.folders import quantised, shard
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from qanat.deploy.baselines import Load, Setup, nearest_throughput, published_accuracies
 from qanat.deploy.diagnose.docs import render as render_signatures
 from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.knowledge.model import ConfigKey, Conflict, EnvVar, Flag
@@ -16,7 +17,6 @@ from qanat.deploy.lint.docs import render
 from qanat.deploy.lint.engine import lint
 from qanat.deploy.lint.files import Versions, view_document
 from qanat.deploy.lint.view import LaunchView
-from qanat.deploy.render.baselines import Load, Setup, nearest_throughput, published_accuracies
 from qanat.deploy.sources.documents import read_document
 
 KNOWLEDGE = load_knowledge()

@@ -5,13 +5,12 @@ import json
 import msgspec
 import pytest
 
-from qanat.deploy.plan.model import Plan
 from qanat.deploy.preflight import network
 from qanat.deploy.preflight.host import Output
-from qanat.deploy.preflight.inputs import with_edits
 from qanat.deploy.preflight.recording import RecordedHost, Recording
 from qanat.deploy.preflight.result import Result, Status
 from qanat.deploy.preflight.target import Target, target_of
+from qanat.deploy.rendered.inputs import with_edits
 from tests.deploy.plan.example_plans import disaggregated, single_node, two_nodes
 
 UP = ["BROADCAST", "UP", "LOWER_UP"]
@@ -142,13 +141,3 @@ def test_a_web_proxy_between_prefill_and_decode() -> None:
     assert checked() == [] and checked(http_proxy="http://proxy:3128") == [Status.WARN]
     assert checked(https_proxy="http://proxy:3128", no_proxy="192.0.2.1,192.0.2.2") == []
     assert checked(HTTP_PROXY="http://proxy:3128", NO_PROXY="*") == []
-
-
-def test_what_is_edited_in_the_folder_reaches_variables_and_flags() -> None:
-    plan: Plan = with_edits(two_nodes(), {"ADDRESS_SERVER_0": "192.0.2.1", "INTERFACE_SERVER_1": "bond0"})
-    second = plan.nodes[1]
-    assert second.flags["data-parallel-address"] == "192.0.2.1"
-    assert second.env["GLOO_SOCKET_IFNAME"] == "bond0" and second.env["HCCL_IF_IP"] == ""
-    assert plan.nodes[0].env["HCCL_IF_IP"] == "192.0.2.1"
-    moved = with_edits(single_node(), {"MODEL_PATH": "/mnt/weights"})
-    assert target_of(moved).model_path == "/mnt/weights"

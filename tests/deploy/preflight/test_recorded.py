@@ -16,10 +16,10 @@ from qanat.deploy.plan.model import Plan
 from qanat.deploy.preflight.checks import run_checks
 from qanat.deploy.preflight.container import LIBRARY_PROGRAM, PACKAGES, VERSIONS_PROGRAM
 from qanat.deploy.preflight.host import Output
-from qanat.deploy.preflight.inputs import with_edits
 from qanat.deploy.preflight.recording import RecordedHost, Recording, decode_recording
 from qanat.deploy.preflight.result import Result, Status
 from qanat.deploy.preflight.target import Target, target_of
+from qanat.deploy.rendered.inputs import with_edits
 from tests.deploy.plan.example_plans import disaggregated, single_node, two_nodes
 from tests.deploy.preflight.folders import quantised
 

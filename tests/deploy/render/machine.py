@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from qanat.deploy.plan.model import Plan
+from qanat.deploy.plan.places import has_model_path
 from qanat.deploy.render.folder import render
 from qanat.deploy.render.model import RenderOptions
-from qanat.deploy.render.names import has_model_path
 from qanat.deploy.render.start import host_paths
 from qanat.deploy.render.write import write_folder
 
@@ -60,7 +60,8 @@ class Machine:
         fake = shlex.join([sys.executable, str(HERE / "fake_docker.py"), str(root / "docker.json")])
         self.program("docker", f'exec {fake} "$@"')
         self.program("sleep", "exit 0")
-        self.program("timeout", "exit 1")  # scripts ask with it whether a port is taken, which nobody here can know
+        # Scripts ask with it whether a port is taken, which nobody here can know.
+        self.program("timeout", "exit 1")
         self.program("sysctl", f"settings={shlex.quote(str(self.settings))}\n{SYSCTL}")
 
     def _move_paths(self) -> None:

@@ -3,13 +3,12 @@ from __future__ import annotations
 import subprocess
 
 import msgspec
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qanat.core.errors import ConfigError
-from qanat.deploy.render.env_file import EnvSetting, env_text, keep_edits, read_values
+from qanat.deploy.render.env_file import EnvSetting, env_text, keep_edits
 from qanat.deploy.render.model import RenderOptions
+from qanat.deploy.rendered.env_values import read_values
 from tests.deploy.plan.example_plans import single_node, two_nodes
 
 OPTIONS = RenderOptions()
@@ -59,13 +58,3 @@ def test_bash_and_programs_read_the_same_value(value: str) -> None:
     script = text + "printf '%s' \"$NAME\""
     assert subprocess.run(["bash", "-c", script], capture_output=True, check=True).stdout.decode() == value
     assert read_values(text) == {"NAME": value}
-
-
-def test_values_that_other_variables_decide_are_left_out() -> None:
-    text = 'A="$B/c"\nexport D=\'$e\'\nF=plain # comment\nG=\n  H=1\n# I=1\nJ=a"b \\$c"\'d\'\\ e; f\nK="$(l)"\nM=`n`\n'
-    assert read_values(text) == {"D": "$e", "F": "plain", "G": "", "J": "ab $cd e"}
-
-
-def test_a_quote_that_does_not_end_is_told() -> None:
-    with pytest.raises(ConfigError, match="NAME has a quote"):
-        read_values("NAME='a\n")

@@ -108,10 +108,10 @@ def main(arguments: Sequence[str]) -> int:
     options, words = read_action(COMMAND, PreflightOptions, arguments)
     _check_flags(options, words)
     from qanat.deploy.preflight.checks import run_checks
-    from qanat.deploy.preflight.inputs import is_from_source, read_plan
     from qanat.deploy.preflight.network import own_addresses
     from qanat.deploy.preflight.recording import RecordingHost
     from qanat.deploy.preflight.target import target_of
+    from qanat.deploy.rendered.inputs import is_from_source, read_plan
 
     plan = read_plan(words[0]) if words else None
     host = RecordingHost(_host(options))

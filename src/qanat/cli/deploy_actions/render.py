@@ -156,7 +156,7 @@ def _tell_changes(folder: Path, changes: Sequence[Change], is_dry_run: bool) -> 
 
 def _empty_variables(folder: Path, rendered: str) -> list[str]:
     """Variables that a person still has to fill in, in the file as it is now."""
-    from qanat.deploy.render.env_file import read_values
+    from qanat.deploy.rendered.env_values import read_values
 
     try:
         text = (folder / ENV_NAME).read_text(encoding="utf-8", errors="replace")

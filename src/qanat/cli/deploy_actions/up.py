@@ -98,8 +98,8 @@ def main(arguments: Sequence[str]) -> int:
         )
     from qanat.cli.deploy_actions.verify import key_of
     from qanat.deploy.preflight.host import ThisHost
-    from qanat.deploy.preflight.inputs import read_plan
     from qanat.deploy.preflight.network import own_addresses
+    from qanat.deploy.rendered.inputs import read_plan
     from qanat.deploy.up.folder import read_folder
     from qanat.deploy.up.session import Session
     from qanat.deploy.up.waiting import Patience
@@ -129,10 +129,10 @@ def _preflight(folder: Folder, nodes: Sequence[DeployedNode]) -> bool:
     """Looks at this host as each of the nodes; True if nothing failed."""
     from qanat.deploy.preflight.checks import run_checks
     from qanat.deploy.preflight.host import ThisHost
-    from qanat.deploy.preflight.inputs import read_plan
     from qanat.deploy.preflight.report import text_report
     from qanat.deploy.preflight.result import has_failed
     from qanat.deploy.preflight.target import target_of
+    from qanat.deploy.rendered.inputs import read_plan
 
     plan = read_plan(str(folder.path))
     is_well = True
@@ -227,8 +227,8 @@ class _Run:
         if self._options.skip_verify or self._folder.deployment.service.node not in here:
             return True
         from qanat.cli.deploy_actions.verify import DEFAULT_CONCURRENCY, MAX_CONCURRENCY, key_of, verify
-        from qanat.deploy.preflight.inputs import read_plan
-        from qanat.deploy.render.service import service_port
+        from qanat.deploy.plan.places import service_port
+        from qanat.deploy.rendered.inputs import read_plan
         from qanat.deploy.verify.address import read_address
         from qanat.deploy.verify.check import Context, Settings
         from qanat.deploy.verify.exchange import Exchange

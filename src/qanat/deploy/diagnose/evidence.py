@@ -15,6 +15,7 @@ from qanat.deploy.knowledge.versions import must_parse, parse_image
 from qanat.deploy.lint.files import Versions, view_document
 from qanat.deploy.lint.view import LaunchView
 from qanat.deploy.plan.model import Plan
+from qanat.deploy.plan.places import decoding_role
 from qanat.deploy.sizing.capture import (
     DEFAULT_MAX_CAPTURE,
     DEFAULT_MAX_NUM_SEQS,
@@ -160,7 +161,7 @@ def settings_of_plan(plan: Plan, role_name: str | None) -> Settings:
     Raises:
         KeyError: the plan has no such role.
     """
-    role = plan.role(role_name) if role_name else next(one for one in plan.roles if one.name != "prefill")
+    role = plan.role(role_name) if role_name else decoding_role(plan)
     arguments = {name.replace("-", "_"): value for name, value in role.flags.items()}
     arguments["model"] = plan.model_source
     settings = Settings(arguments=arguments, arguments_at=("plan", 0))

@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
+from qanat.deploy.node_settings import INTERFACE_VARIABLES
 from qanat.deploy.plan.arrangement import Arrangement
 from qanat.deploy.plan.engines import Engine
 from qanat.deploy.plan.errors import ImpossibleWish
 from qanat.deploy.plan.model import Node, RoleName
 from qanat.deploy.plan.wish import Topology, Wish
 
-INTERFACES = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "HCCL_SOCKET_IFNAME")
 LAST_PORT = 65535
 
 
@@ -67,7 +67,7 @@ def _node(
         else:
             flags |= {"headless": True, "data-parallel-start-rank": rank * shape.dp_local}
     if arrangement.num_nodes > 1:
-        env |= {"HCCL_IF_IP": address, **dict.fromkeys(INTERFACES, wish.interface or "")}
+        env |= {"HCCL_IF_IP": address, **dict.fromkeys(INTERFACE_VARIABLES, wish.interface or "")}
     return Node(
         name=name,
         role=engine.role,

@@ -7,6 +7,7 @@ import shlex
 from typing import Any
 
 from qanat.deploy.plan.model import Node, Plan
+from qanat.deploy.plan.places import first_node, proxy_node
 from qanat.deploy.sources.documents import read_document
 from qanat.deploy.sources.launch import Document
 
@@ -25,9 +26,6 @@ def documents(plan: Plan) -> list[Document]:
 
 def node_script(plan: Plan, node: Node) -> str:
     """Variables and `vllm serve` of a node."""
-    first = next(
-        one for one in plan.nodes if (one.role, one.instance, one.rank) == (node.role, node.instance, 0)
-    )
     env = {**plan.role(node.role).env, **node.env}
     flags = {**plan.role(node.role).flags, **node.flags}
     lines = ["#!/bin/bash", f"# on {plan.chip}, image {plan.image}"]
@@ -36,7 +34,7 @@ def node_script(plan: Plan, node: Node) -> str:
             value = _address(plan, node) if name == "HCCL_IF_IP" else NO_INTERFACE
         lines.append(f"export {name}={shlex.quote(value)}")
     if "data-parallel-address" in flags:
-        flags["data-parallel-address"] = _address(plan, first)
+        flags["data-parallel-address"] = _address(plan, first_node(plan, node))
     words = " ".join(shlex.quote(word) for word in flag_words(flags))
     lines.append(f"vllm serve {shlex.quote(plan.model_source)} {words}")
     return "\n".join(lines) + "\n"
@@ -63,7 +61,7 @@ def proxy_script(plan: Plan) -> str:
         heads = [node for node in plan.nodes if node.role == role and node.rank == 0]
         words += [f"{flag}-hosts", *(_address(plan, node) for node in heads)]
         words += [f"{flag}-ports", *(str(node.flags["port"]) for node in heads)]
-    node = next(one for one in plan.nodes if one.name == plan.proxy.node)
+    node = proxy_node(plan, plan.proxy)
     words += ["--host", _address(plan, node), "--port", str(plan.proxy.port)]
     return f"#!/bin/bash\n# on {plan.chip}\n{shlex.join(words)}\n"
 

@@ -7,10 +7,11 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from qanat.deploy.node_settings import ADDRESS_VARIABLES, FIRST_ADDRESS_FLAGS, INTERFACE_VARIABLES
 from qanat.deploy.preflight.host import Host
 from qanat.deploy.preflight.known import failure, good, unknown, warning
 from qanat.deploy.preflight.result import Result
-from qanat.deploy.preflight.target import ADDRESS_VARIABLES, INTERFACE_VARIABLES, Target
+from qanat.deploy.preflight.target import Target
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ def check_loopback(host: Host, target: Target) -> Iterator[Result]:
     if not target.has_peers or target.plan is None:
         return
     named = {**named_interfaces(host, target), **named_addresses(host, target)}
-    for flag in ("data-parallel-address", "master-addr"):
+    for flag in FIRST_ADDRESS_FLAGS:
         if target.flag(flag):
             named[f"--{flag}"] = str(target.flag(flag))
     named.update({f"the address of {node.name}": node.address for node in target.plan.nodes if node.address})

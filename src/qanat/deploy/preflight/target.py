@@ -12,9 +12,6 @@ from qanat.deploy.knowledge.model import Chip, Release
 from qanat.deploy.knowledge.versions import parse_image
 from qanat.deploy.plan.model import Node, Plan, Role
 
-INTERFACE_VARIABLES = ("HCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
-ADDRESS_VARIABLES = ("HCCL_IF_IP",)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Target:

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import json
 
+from qanat.deploy.baselines import Setup, layout_text, published_accuracies
 from qanat.deploy.knowledge.load import Knowledge, load_knowledge
 from qanat.deploy.knowledge.model import Baseline
 from qanat.deploy.plan.model import Plan
+from qanat.deploy.plan.places import decoding_role, first_engine, has_model_path
 from qanat.deploy.render import shell
-from qanat.deploy.render.baselines import Setup, decoding_role, layout_text, published_accuracies
-from qanat.deploy.render.env_file import INSTALL_DIR, MODEL_PATH
 from qanat.deploy.render.load_steps import Benchmark, benchmark_of, capacity
 from qanat.deploy.render.model import Files, RenderedFile, RenderOptions, Word
-from qanat.deploy.render.names import container_name, has_model_path
+from qanat.deploy.render.names import container_name
 from qanat.deploy.render.serve import known_paths
-from qanat.deploy.render.service import first_engine, models_urls, ready_urls, service_url
+from qanat.deploy.render.service import models_urls, ready_urls, service_url
+from qanat.deploy.rendered.env_values import INSTALL_DIR, MODEL_PATH
 
 LONGEST_ANSWER = 10240
 """Tokens of one answer in accuracy tests, as in the published ones with gsm8k; thinking takes most of them."""

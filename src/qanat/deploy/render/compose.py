@@ -9,28 +9,22 @@ from __future__ import annotations
 from typing import Any
 
 from qanat.deploy.plan.model import Node, Plan
-from qanat.deploy.render.env_file import (
-    CACHE_DIR,
-    DRAFT_PATH,
-    MODEL_PATH,
-    draft_path,
-    threshold,
-)
+from qanat.deploy.plan.places import has_model_path, proxy_node
+from qanat.deploy.render.env_file import draft_path, threshold
 from qanat.deploy.render.model import Files, RenderedFile, RenderOptions
 from qanat.deploy.render.names import (
     LABEL_DEPLOYMENT,
     LABEL_NODE,
     MOUNTED_AT,
     PROXY_NAME,
-    address_variable,
     container_name,
     deployment_name,
-    has_model_path,
 )
-from qanat.deploy.render.proxy import is_router, proxy_node, proxy_ready_path
+from qanat.deploy.render.proxy import is_router, proxy_ready_path
 from qanat.deploy.render.shell import comment
 from qanat.deploy.render.start import CACHE_AT, chip_of, engine_runnable, host_paths
 from qanat.deploy.render.yaml_text import yaml_text
+from qanat.deploy.rendered.env_values import CACHE_DIR, DRAFT_PATH, MODEL_PATH, address_variable
 
 PROBE = """import sys, urllib.request as request
 request.build_opener(request.ProxyHandler({})).open(sys.argv[1], timeout=5)"""

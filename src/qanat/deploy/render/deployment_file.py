@@ -6,19 +6,12 @@ import json
 from typing import Any
 
 from qanat.deploy.plan.model import Node, Plan
-from qanat.deploy.render.env_file import ENV_FILE, LOG_DIR
+from qanat.deploy.plan.places import proxy_node, server_port
 from qanat.deploy.render.model import RenderedFile, RenderOptions
-from qanat.deploy.render.names import (
-    PROXY_NAME,
-    SERVER_READY_PATH,
-    address_variable,
-    container_name,
-    deployment_name,
-    interface_variable,
-    server_port,
-)
-from qanat.deploy.render.proxy import is_router, proxy_node, proxy_ready_path
+from qanat.deploy.render.names import PROXY_NAME, SERVER_READY_PATH, container_name, deployment_name
+from qanat.deploy.render.proxy import is_router, proxy_ready_path
 from qanat.deploy.render.start import start_name
+from qanat.deploy.rendered.env_values import ENV_FILE, LOG_DIR, address_variable, interface_variable
 
 DEPLOYMENT_FILE = "deployment.json"
 FORMAT = 1

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from qanat.deploy.node_settings import FIRST_ADDRESS_FLAGS, FIRST_ADDRESS_VARIABLES
 from qanat.deploy.plan.model import Node, Plan
+from qanat.deploy.plan.places import first_node
 from qanat.deploy.render.model import Variable, Word
-from qanat.deploy.render.names import address_variable, first_node, interface_variable
+from qanat.deploy.rendered.env_values import address_variable, interface_variable
 
 OWN_ADDRESS_FLAGS = ("host",)
-FIRST_ADDRESS_FLAGS = ("data-parallel-address", "master-addr")
-FIRST_ADDRESS_VARIABLES = ("MASTER_ADDR", "VLLM_DP_MASTER_IP")
 TRANSFER_FLAG = "kv-transfer-config"
 MAX_JSON_WIDTH = 96
 

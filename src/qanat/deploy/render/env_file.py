@@ -6,27 +6,27 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from qanat.core.errors import ConfigError
 from qanat.deploy.knowledge.host_model import Threshold
 from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.plan.model import Node, Plan
+from qanat.deploy.plan.places import has_model_path
 from qanat.deploy.render.engine import engine_settings, uses_ray, variables_used
 from qanat.deploy.render.model import RenderOptions
-from qanat.deploy.render.names import address_variable, has_model_path, interface_variable
 from qanat.deploy.render.shell import comment, quote
+from qanat.deploy.rendered.env_values import (
+    ASSIGNMENT,
+    CACHE_DIR,
+    DRAFT_PATH,
+    INSTALL_DIR,
+    LOG_DIR,
+    MODEL_PATH,
+    address_variable,
+    interface_variable,
+    read_values,
+)
 
-ENV_FILE = "env.sh"
-MODEL_PATH = "MODEL_PATH"
-DRAFT_PATH = "DRAFT_MODEL_PATH"
-CACHE_DIR = "CACHE_DIR"
-LOG_DIR = "LOG_DIR"
-INSTALL_DIR = "INSTALL_DIR"
 SPECULATIVE_FLAG = "speculative-config"
 LOCAL_ADDRESS = "127.0.0.1"
-_ASSIGNMENT = re.compile(r"^(?:export[ \t]+)?([A-Z][A-Z0-9_]*)=(.*)$", re.MULTILINE)
-_PIECE = re.compile(r"""'([^']*)'|"((?:[^"\\]|\\.)*)"|\\(.)|([^\s'"\\;]+)""", re.DOTALL)
-_ESCAPE = re.compile(r"""\\([\\"$`])""")
-_EXPANDED = re.compile(r"(?<!\\)(?:\\\\)*[$`]")
 _HEAD = """\
 # shellcheck shell=bash disable=SC2034
 # What only you know of your machines: the one file to edit here. Every script reads it.
@@ -131,44 +131,6 @@ def env_text(plan: Plan, options: RenderOptions) -> str:
     return "\n".join([_HEAD, *(setting.text for setting in env_settings(plan, options))])
 
 
-def read_values(text: str) -> dict[str, str]:
-    """The variables that an env.sh sets to a plain text; those whose value other variables decide are left out.
-
-    Raises:
-        ConfigError: a value has a quote that does not end; names the variable.
-    """
-    found: dict[str, str] = {}
-    for name, value in _ASSIGNMENT.findall(text):
-        try:
-            plain = _plain_word(value)
-        except ValueError:
-            raise ConfigError(f"{ENV_FILE}: the value of {name} has a quote that does not end.") from None
-        if plain is not None:
-            found[name] = plain
-    return found
-
-
-def _plain_word(code: str) -> str | None:
-    """What the first word of a piece of bash stands for; None if a variable or a command decides it.
-
-    Raises:
-        ValueError: a quote does not end.
-    """
-    found, at = "", 0
-    while at < len(code) and code[at] not in " \t;":
-        part = _PIECE.match(code, at)
-        if part is None:
-            raise ValueError(code)
-        single, double, escaped, bare = part.groups()
-        if any(piece is not None and _EXPANDED.search(piece) for piece in (double, bare)):
-            return None
-        if double is not None:
-            double = _ESCAPE.sub(r"\1", double)
-        found += next(piece for piece in (single, double, escaped, bare) if piece is not None)
-        at = part.end()
-    return found
-
-
 def keep_edits(edited: str, rendered: str) -> tuple[str, list[str]]:
     """What a person wrote into env.sh, with the variables that a new rendering has more.
 
@@ -179,11 +141,11 @@ def keep_edits(edited: str, rendered: str) -> tuple[str, list[str]]:
     Returns:
         The new text, and a line for every variable that was added or that the plan would set otherwise.
     """
-    there = {match.group(1) for match in _ASSIGNMENT.finditer(edited)}
+    there = {match.group(1) for match in ASSIGNMENT.finditer(edited)}
     values, wanted = read_values(edited), read_values(rendered)
     text, notes = edited, []
     for block in re.split(r"\n{2,}", rendered):
-        match = _ASSIGNMENT.search(block)
+        match = ASSIGNMENT.search(block)
         if match is None:
             continue
         name = match.group(1)

@@ -9,16 +9,17 @@ import msgspec
 from qanat.core.errors import ConfigError
 from qanat.deploy.plan.files import encode_plan
 from qanat.deploy.plan.model import Plan
+from qanat.deploy.plan.places import has_model_path
 from qanat.deploy.render import checks, compose, kubernetes, readme
 from qanat.deploy.render.deployment_file import DEPLOYMENT_FILE, deployment_file
-from qanat.deploy.render.env_file import ENV_FILE, draft_path, env_text
+from qanat.deploy.render.env_file import draft_path, env_text
 from qanat.deploy.render.host import host_script
 from qanat.deploy.render.model import Files, RenderedFile, RenderOptions
-from qanat.deploy.render.names import has_model_path
 from qanat.deploy.render.proxy import proxy_files
 from qanat.deploy.render.serve import serve_script
 from qanat.deploy.render.source import source_files
 from qanat.deploy.render.start import engine_files
+from qanat.deploy.rendered.env_values import ENV_FILE
 
 PLAN_FILE = "plan.yaml"
 _NODE_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from qanat.deploy.knowledge.host_model import HostSetting
 from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.plan.model import Node, Plan
-from qanat.deploy.render.env_file import DRAFT_PATH, MODEL_PATH, draft_path
+from qanat.deploy.plan.places import has_model_path
+from qanat.deploy.render.env_file import draft_path
 from qanat.deploy.render.model import RenderedFile, RenderOptions, Variable, Word
-from qanat.deploy.render.names import has_model_path
 from qanat.deploy.render.shell import array, assignments, body, script, source_environment
+from qanat.deploy.rendered.env_values import DRAFT_PATH, MODEL_PATH
 
 
 def host_script(plan: Plan, node: Node, options: RenderOptions) -> RenderedFile:

@@ -12,20 +12,16 @@ from typing import Any
 import msgspec
 
 from qanat.deploy.plan.model import Node, Plan, Proxy
+from qanat.deploy.plan.places import server_port
 from qanat.deploy.render.env_file import env_settings
 from qanat.deploy.render.kubernetes_pods import POD_IP, engine_pod, key_of, proxy_pod
 from qanat.deploy.render.model import Files, RenderedFile, RenderOptions
-from qanat.deploy.render.names import (
-    PROXY_NAME,
-    SERVER_READY_PATH,
-    address_variable,
-    deployment_name,
-    server_port,
-)
+from qanat.deploy.render.names import PROXY_NAME, SERVER_READY_PATH, deployment_name
 from qanat.deploy.render.proxy import backends, is_router, proxy_files
 from qanat.deploy.render.serve import serve_script
 from qanat.deploy.render.shell import body, comment
 from qanat.deploy.render.yaml_text import yaml_text
+from qanat.deploy.rendered.env_values import address_variable
 
 MAX_NAME_LENGTH = 30
 """Of a deployment: what is put behind it must leave a StatefulSet's name below 53, as its pods get a label of that

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from qanat.deploy.baselines import Load, Setup, is_comparable, nearest_throughput, throughputs
 from qanat.deploy.knowledge.load import Knowledge
 from qanat.deploy.knowledge.model import Baseline
 from qanat.deploy.plan.model import Plan
+from qanat.deploy.plan.places import decoding_role
 from qanat.deploy.plan.wish import Scenario
-from qanat.deploy.render.baselines import (
-    Load,
-    Setup,
-    decoding_role,
-    is_comparable,
-    nearest_throughput,
-    throughputs,
-)
 
 LENGTHS = ((131072, 1024), (65536, 1024), (32768, 512), (16384, 1024), (3500, 1500))
 """Input and output lengths that figures are published for, longest first."""

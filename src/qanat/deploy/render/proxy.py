@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from qanat.core.errors import ConfigError
 from qanat.deploy.plan.model import Node, Plan, Proxy
-from qanat.deploy.render.env_file import INSTALL_DIR
+from qanat.deploy.plan.places import proxy_node, server_port
 from qanat.deploy.render.model import Files, RenderedFile, RenderOptions, Variable, Word
-from qanat.deploy.render.names import (
-    MOUNTED_AT,
-    PROXY_NAME,
-    PROXY_READY_PATH,
-    SERVER_READY_PATH,
-    address_variable,
-    server_port,
-)
+from qanat.deploy.render.names import MOUNTED_AT, PROXY_NAME, PROXY_READY_PATH, SERVER_READY_PATH
 from qanat.deploy.render.serve import ACTIVATE, WEB_PROXIES, known_paths
 from qanat.deploy.render.shell import (
     array,
@@ -26,6 +18,7 @@ from qanat.deploy.render.shell import (
     word,
 )
 from qanat.deploy.render.start import HostFiles, Runnable, container_files, process_files
+from qanat.deploy.rendered.env_values import INSTALL_DIR, address_variable
 
 ROUTER = "qanat router"
 FOLDER = "proxy"
@@ -37,18 +30,6 @@ SIDES = {"prefill": "prefiller", "decode": "decoder"}
 def is_router(proxy: Proxy) -> bool:
     """Whether the proxy is Qanat's own, not one of vllm-ascend's examples."""
     return proxy.program == ROUTER
-
-
-def proxy_node(plan: Plan, proxy: Proxy) -> Node:
-    """The node that the proxy runs on.
-
-    Raises:
-        ConfigError: the plan has no such node.
-    """
-    for node in plan.nodes:
-        if node.name == proxy.node:
-            return node
-    raise ConfigError(f"the plan puts the proxy on {proxy.node}, which is none of its nodes.", param="proxy")
 
 
 def backends(plan: Plan, role: str) -> list[tuple[Node, int]]:

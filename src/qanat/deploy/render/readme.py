@@ -9,17 +9,15 @@ from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.lint.rules.service import HCCL_PORTS
 from qanat.deploy.markdown_text import code, escaped, table
 from qanat.deploy.plan.model import Memory, Node, Plan, Role
+from qanat.deploy.plan.places import entry_node, has_model_path, proxy_node, server_port, service_port
 from qanat.deploy.render.engine import TRANSFER_FLAG, engine_settings
-from qanat.deploy.render.env_file import MODEL_PATH
 from qanat.deploy.render.kubernetes import groups
 from qanat.deploy.render.model import Files, RenderedFile, RenderOptions
-from qanat.deploy.render.names import address_variable, has_model_path, server_port
 from qanat.deploy.render.planner_words import in_language
-from qanat.deploy.render.proxy import proxy_node
 from qanat.deploy.render.readme_steps import change, measure, other_ways, steps, stop, trouble
 from qanat.deploy.render.readme_texts import Texts, texts_of
-from qanat.deploy.render.service import entry_node, service_port
 from qanat.deploy.render.start import chip_of
+from qanat.deploy.rendered.env_values import MODEL_PATH, address_variable
 from qanat.deploy.sizing.weights import total_weight_bytes
 
 GIB = 2**30

@@ -5,22 +5,17 @@ from __future__ import annotations
 from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.markdown_text import code, commands, escaped
 from qanat.deploy.plan.model import Plan
+from qanat.deploy.plan.places import first_engine, has_model_path, server_port
 from qanat.deploy.render.checks import published_throughputs
-from qanat.deploy.render.env_file import MODEL_PATH, env_settings, threshold
+from qanat.deploy.render.env_file import env_settings, threshold
 from qanat.deploy.render.kubernetes import base_name, client_port, groups, is_rendered
 from qanat.deploy.render.load_steps import benchmark_of
 from qanat.deploy.render.model import RenderOptions
-from qanat.deploy.render.names import (
-    PROXY_NAME,
-    address_variable,
-    container_name,
-    has_model_path,
-    server_port,
-)
+from qanat.deploy.render.names import PROXY_NAME, container_name
 from qanat.deploy.render.readme_texts import Texts
-from qanat.deploy.render.service import first_engine
 from qanat.deploy.render.shell import quote
 from qanat.deploy.render.start import CACHE_AT, start_name
+from qanat.deploy.rendered.env_values import MODEL_PATH, address_variable
 
 INDENT = "   "
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.knowledge.model import KnownPath
 from qanat.deploy.plan.model import Node, Plan
+from qanat.deploy.plan.places import first_node, group_of, has_model_path
 from qanat.deploy.render.engine import (
     engine_environment,
     engine_flags,
@@ -13,9 +14,7 @@ from qanat.deploy.render.engine import (
     uses_ray,
     variables_used,
 )
-from qanat.deploy.render.env_file import INSTALL_DIR, MODEL_PATH
 from qanat.deploy.render.model import RenderedFile, RenderOptions, Variable, Word
-from qanat.deploy.render.names import address_variable, first_node, group_of, has_model_path
 from qanat.deploy.render.shell import (
     array,
     assignments,
@@ -26,6 +25,7 @@ from qanat.deploy.render.shell import (
     source_environment,
     word,
 )
+from qanat.deploy.rendered.env_values import INSTALL_DIR, MODEL_PATH, address_variable
 
 PRELOADED = "LD_PRELOAD"
 PATH_LISTS = ("LD_LIBRARY_PATH", PRELOADED, "PATH", "PYTHONPATH")

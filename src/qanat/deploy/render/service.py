@@ -3,25 +3,10 @@
 from __future__ import annotations
 
 from qanat.deploy.plan.model import Node, Plan
-from qanat.deploy.render.baselines import decoding_role
-from qanat.deploy.render.names import SERVER_READY_PATH, address_variable, server_port
-from qanat.deploy.render.proxy import is_router, proxy_node, proxy_ready_path
-
-
-def entry_node(plan: Plan) -> Node:
-    """The node that clients talk to: the first, or the proxy's."""
-    return plan.nodes[0] if plan.proxy is None else proxy_node(plan, plan.proxy)
-
-
-def first_engine(plan: Plan) -> Node:
-    """The first node whose engine writes answers."""
-    role = decoding_role(plan).name
-    return next(node for node in plan.nodes if node.role == role and node.rank == 0)
-
-
-def service_port(plan: Plan) -> int:
-    """The port that clients talk to."""
-    return plan.port if plan.proxy is None else plan.proxy.port
+from qanat.deploy.plan.places import entry_node, server_port, service_port
+from qanat.deploy.render.names import SERVER_READY_PATH
+from qanat.deploy.render.proxy import is_router, proxy_ready_path
+from qanat.deploy.rendered.env_values import address_variable
 
 
 def service_url(plan: Plan) -> str:

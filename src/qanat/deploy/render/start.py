@@ -9,17 +9,9 @@ from qanat.core.errors import ConfigError
 from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.knowledge.model import Chip
 from qanat.deploy.plan.model import Node, Plan
+from qanat.deploy.plan.places import first_node, has_model_path, server_port
 from qanat.deploy.render.engine import engine_flags, is_disaggregated, variables_used
-from qanat.deploy.render.env_file import (
-    CACHE_DIR,
-    DRAFT_PATH,
-    ENV_FILE,
-    LOCAL_ADDRESS,
-    LOG_DIR,
-    MODEL_PATH,
-    draft_path,
-    threshold,
-)
+from qanat.deploy.render.env_file import LOCAL_ADDRESS, draft_path, threshold
 from qanat.deploy.render.model import Files, RenderedFile, RenderOptions, Variable, Word
 from qanat.deploy.render.names import (
     LABEL_DEPLOYMENT,
@@ -30,9 +22,6 @@ from qanat.deploy.render.names import (
     SERVER_READY_PATH,
     container_name,
     deployment_name,
-    first_node,
-    has_model_path,
-    server_port,
 )
 from qanat.deploy.render.serve import known_paths
 from qanat.deploy.render.shell import (
@@ -45,6 +34,7 @@ from qanat.deploy.render.shell import (
     source_environment,
     word,
 )
+from qanat.deploy.rendered.env_values import CACHE_DIR, DRAFT_PATH, ENV_FILE, LOG_DIR, MODEL_PATH
 
 ANY_ADDRESS = ("0.0.0.0", "::", "[::]")
 NO_WAIT = "With --no-wait it does not wait until it answers."

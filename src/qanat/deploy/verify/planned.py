@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from qanat.deploy.plan.model import Plan
-from qanat.deploy.preflight.inputs import read_plan
-from qanat.deploy.render.service import entry_node, service_port
+from qanat.deploy.plan.places import entry_node, service_port
+from qanat.deploy.rendered.inputs import read_plan
 
 
 @dataclass(frozen=True)

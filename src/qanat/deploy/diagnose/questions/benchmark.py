@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from qanat.deploy.baselines import Load, Setup, is_comparable, layout_text, nearest_throughput
 from qanat.deploy.diagnose.bench import BenchResult
 from qanat.deploy.diagnose.evidence import Evidence, threshold
 from qanat.deploy.diagnose.verdict import Answer, Case, Comparison, Verdict, number, percent, workload
 from qanat.deploy.knowledge.load import load_knowledge
-from qanat.deploy.render.baselines import Load, Setup, is_comparable, layout_text, nearest_throughput
 
 NEARLY = 0.97
 """vllm-ascend's own tests pass from this share of the published figure on."""

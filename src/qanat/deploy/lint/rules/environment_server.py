@@ -9,9 +9,9 @@ from qanat.deploy.lint.finding import Edit
 from qanat.deploy.lint.reading import is_truthy
 from qanat.deploy.lint.registry import Hit, on_flags, on_server
 from qanat.deploy.lint.view import ADDITIONAL, FLASHCOMM1_KEY_SINCE, LaunchView
+from qanat.deploy.node_settings import INTERFACE_VARIABLES
 
 MAX_AIV_TIMEOUT_S = 1091
-INTERFACE_VARIABLES = ("HCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 DENSE_SWITCHES = (
     "VLLM_ASCEND_ENABLE_DENSE_OPTIMIZE",
     "VLLM_ASCEND_ENABLE_PREFETCH_MLP",

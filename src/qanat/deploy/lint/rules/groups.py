@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from qanat.deploy.lint.files import DocumentView, FileSet
 from qanat.deploy.lint.registry import Hit, on_document, on_files
 from qanat.deploy.lint.view import COMPILATION, SPECULATIVE, LaunchView
+from qanat.deploy.node_settings import ADDRESS_VARIABLES, INTERFACE_VARIABLES
 
 DEFAULT_RPC_PORT = 29550
 ALIKE = (
@@ -21,8 +22,6 @@ ALIKE = (
 )
 ALIKE_VARIABLES = ("HCCL_CONNECT_TIMEOUT", "HCCL_EXEC_TIMEOUT", "HCCL_OP_EXPANSION_MODE", "HCCL_BUFFSIZE")
 """Variables whose values belong alike on every node."""
-INTERFACES = ("HCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "HCCL_IF_IP")
-"""Variables that every node has its own value of, or none."""
 ALIKE_JSON = (SPECULATIVE, COMPILATION)
 
 
@@ -144,7 +143,7 @@ def _variables(first: LaunchView, view: LaunchView) -> Iterator[Hit]:
         if here.value.text != there.value.text:
             message = f"{name} is {here.value.text} here, {there.value.text} on the first node ({at})"
             yield Hit("TOP008", here.place, message)
-    for name in INTERFACES:
+    for name in (*INTERFACE_VARIABLES, *ADDRESS_VARIABLES):  # every node has its own value, or none
         here, there = view.variable(name), first.variable(name)
         if (here is None) is not (there is None):
             given = here if here is not None else there

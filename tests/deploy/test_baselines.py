@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import msgspec
 
-from qanat.deploy.knowledge.load import load_knowledge
-from qanat.deploy.render.baselines import (
+from qanat.deploy.baselines import (
     Load,
     Setup,
     is_comparable,
@@ -16,6 +15,7 @@ from qanat.deploy.render.baselines import (
     published_accuracies,
     throughputs,
 )
+from qanat.deploy.knowledge.load import load_knowledge
 from tests.deploy.plan.example_plans import disaggregated, single_node, two_nodes
 
 KNOWLEDGE = load_knowledge()

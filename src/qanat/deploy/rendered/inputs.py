@@ -1,4 +1,4 @@
-"""The plan that a host is checked for: a file, or a rendered folder with what was edited in it."""
+"""A plan as an input: a file, or a rendered folder with what was edited in it."""
 
 from __future__ import annotations
 
@@ -9,17 +9,21 @@ from typing import Any
 import msgspec
 
 from qanat.core.errors import ConfigError
+from qanat.deploy.node_settings import ADDRESS_VARIABLES, FIRST_ADDRESS_FLAGS, INTERFACE_VARIABLES
 from qanat.deploy.plan.files import decode_plan
 from qanat.deploy.plan.model import Node, Plan
-from qanat.deploy.preflight.target import ADDRESS_VARIABLES, INTERFACE_VARIABLES
-from qanat.deploy.render.env_file import ENV_FILE, MODEL_PATH, read_values
-from qanat.deploy.render.names import address_variable, first_node, interface_variable
+from qanat.deploy.plan.places import first_node
+from qanat.deploy.rendered.env_values import (
+    ENV_FILE,
+    MODEL_PATH,
+    address_variable,
+    interface_variable,
+    read_values,
+)
 
 PLAN_NAME = "plan.yaml"
 SOURCE_SCRIPT = "install/source.sh"
 """`qanat deploy render --install source` writes it."""
-ADDRESS_OF_FIRST = ("data-parallel-address", "master-addr")
-"""Flags that hold the address of the first node of a group."""
 
 
 def read_plan(word: str) -> Plan:
@@ -64,7 +68,7 @@ def _settings(plan: Plan, node: Node) -> Node:
         env.update({name: text for name in names if name in env and text})
     flags: dict[str, Any] = dict(node.flags)
     first = first_node(plan, node).address
-    flags.update({name: first for name in ADDRESS_OF_FIRST if name in flags and first})
+    flags.update({name: first for name in FIRST_ADDRESS_FLAGS if name in flags and first})
     return msgspec.structs.replace(node, env=env, flags=flags)
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from qanat.deploy.knowledge.load import Knowledge
 from qanat.deploy.knowledge.model import Baseline
-from qanat.deploy.plan.model import Plan, Role
+from qanat.deploy.plan.model import Plan
+from qanat.deploy.plan.places import decoding_role
 
 
 @dataclass(frozen=True)
@@ -51,11 +52,6 @@ class Setup:
             data_parallel_size=role.data_parallel_size * role.num_instances,
             num_speculative_tokens=num_drafts if isinstance(num_drafts, int) else 0,
         )
-
-
-def decoding_role(plan: Plan) -> Role:
-    """The role whose engines write answers."""
-    return next(role for role in plan.roles if role.name != "prefill")
 
 
 COMPARABLE_FACTOR = 1.25

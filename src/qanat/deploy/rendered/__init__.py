@@ -1,0 +1,1 @@
+"""A rendered folder as those who write it and those who read it agree on it."""
