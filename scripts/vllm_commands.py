@@ -17,8 +17,8 @@ from typing import Any
 
 from qanat.cli.deploy_actions.lint import SUFFIXES
 from qanat.cli.deploy_actions.neighbours import Neighbours
+from qanat.deploy.knowledge.kinds.settings import Flag as KnownFlag
 from qanat.deploy.knowledge.load import load_knowledge
-from qanat.deploy.knowledge.model import Flag as KnownFlag
 from qanat.deploy.knowledge.versions import Presence, must_parse
 from qanat.deploy.lint.files import Versions, view_document
 from qanat.deploy.lint.fixes import read_file

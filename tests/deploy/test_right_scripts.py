@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from qanat.deploy.knowledge.model import Severity
+from qanat.deploy.knowledge.kinds.rules import Severity
 from qanat.deploy.lint.engine import lint
 from qanat.deploy.sources.documents import read_document
 

@@ -6,8 +6,8 @@ import math
 import re
 from dataclasses import dataclass
 
-from qanat.deploy.knowledge.load import Knowledge
-from qanat.deploy.knowledge.model import Baseline
+from qanat.deploy.knowledge.base import Knowledge
+from qanat.deploy.knowledge.kinds.numbers import Baseline
 from qanat.deploy.plan.model import Plan
 from qanat.deploy.plan.places import decoding_role
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from qanat.deploy.knowledge.kinds.logs import LogSignature
+from qanat.deploy.knowledge.kinds.rules import Severity
 from qanat.deploy.knowledge.load import load_knowledge
-from qanat.deploy.knowledge.log_model import LogSignature
-from qanat.deploy.knowledge.model import Severity
 
 SIGNATURES = load_knowledge().signatures
 REFERENCE = Path(__file__).parents[4] / "shared/reference/vllm_ascend"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qanat.deploy.diagnose.stages import ORDER, Stage, StageReader, match_stage, stage_patterns
-from qanat.deploy.knowledge.log_model import LogStage
+from qanat.deploy.knowledge.kinds.logs import LogStage
 
 ENTRIES = [entry for entry, _ in stage_patterns()]
 

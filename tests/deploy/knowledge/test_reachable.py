@@ -10,8 +10,8 @@ import pytest
 
 from qanat.deploy.baselines import Load, Setup, nearest_throughput, published_accuracies
 from qanat.deploy.diagnose.docs import render as render_signatures
+from qanat.deploy.knowledge.kinds.settings import ConfigKey, Conflict, EnvVar, Flag
 from qanat.deploy.knowledge.load import load_knowledge
-from qanat.deploy.knowledge.model import ConfigKey, Conflict, EnvVar, Flag
 from qanat.deploy.knowledge.versions import Presence, Timeline, Version, is_in_range, must_parse
 from qanat.deploy.lint.docs import render
 from qanat.deploy.lint.engine import lint

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qanat.deploy.knowledge.model import Severity
+from qanat.deploy.knowledge.kinds.rules import Severity
 from qanat.deploy.lint.engine import lint
 from qanat.deploy.lint.fixes import apply_edits
 from qanat.deploy.sources.documents import read_document

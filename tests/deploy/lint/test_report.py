@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from qanat.deploy.knowledge.kinds.rules import Consequence, Severity
 from qanat.deploy.knowledge.load import load_knowledge
-from qanat.deploy.knowledge.model import Consequence, Severity
 from qanat.deploy.lint.finding import Edit, Finding, Fix
 from qanat.deploy.lint.fixes import apply_edits, chosen_fixes, read_file, write_file
 from qanat.deploy.lint.report import json_report, sarif_report, text_report

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from qanat.deploy.knowledge.model import Severity
+from qanat.deploy.knowledge.kinds.rules import Severity
 from qanat.deploy.lint.engine import lint
 from qanat.deploy.sources.documents import read_document
 

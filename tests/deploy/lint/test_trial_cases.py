@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from qanat.deploy.knowledge.model import Severity
+from qanat.deploy.knowledge.kinds.rules import Severity
 from qanat.deploy.lint.engine import lint
 from qanat.deploy.lint.finding import Finding
 from qanat.deploy.sizing.capture import max_num_graphs, thin_out

@@ -7,7 +7,7 @@ import shlex
 from hypothesis import HealthCheck, given, settings
 
 from qanat.core.errors import ConfigError
-from qanat.deploy.knowledge.model import Severity
+from qanat.deploy.knowledge.kinds.rules import Severity
 from qanat.deploy.lint.engine import lint
 from qanat.deploy.plan.commands import arguments_of
 from qanat.deploy.plan.errors import ImpossibleWish

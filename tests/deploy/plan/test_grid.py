@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from qanat.deploy.knowledge.model import Severity
+from qanat.deploy.knowledge.kinds.rules import Severity
 from qanat.deploy.lint.engine import lint
 from qanat.deploy.plan.errors import ImpossibleWish
 from qanat.deploy.plan.model import Plan

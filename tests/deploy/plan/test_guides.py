@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qanat.deploy.knowledge.model import Severity
+from qanat.deploy.knowledge.kinds.rules import Severity
 from qanat.deploy.lint.engine import lint
 from qanat.deploy.plan.model import Plan
 from qanat.deploy.plan.planner import plan

@@ -10,7 +10,8 @@ import pytest
 
 from qanat.cli.deploy_actions.plan import COMMAND
 from qanat.core.errors import ConfigError
-from qanat.deploy.knowledge.practices import DraftModel, Practice
+from qanat.deploy.knowledge.kinds.models import DraftModel
+from qanat.deploy.knowledge.kinds.practices import Practice
 from qanat.deploy.plan import planner
 from qanat.deploy.plan.advice import TABLES, Advice
 from qanat.deploy.plan.wish import Scenario, Topology, Wish

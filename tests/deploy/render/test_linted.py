@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 import pytest
 
-from qanat.deploy.knowledge.model import Severity
+from qanat.deploy.knowledge.kinds.rules import Severity
 from qanat.deploy.lint.engine import lint
 from qanat.deploy.lint.finding import Finding
 from qanat.deploy.plan.model import Plan

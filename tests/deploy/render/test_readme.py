@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qanat.cli.main import main
-from qanat.deploy.knowledge.model import Confidence
+from qanat.deploy.knowledge.entry import Confidence
 from qanat.deploy.markdown_text import code, escaped, table
 from qanat.deploy.plan.files import encode_plan
 from qanat.deploy.plan.model import Plan

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from qanat.core.errors import ConfigError
+from qanat.deploy.knowledge.kinds.rules import Severity
 from qanat.deploy.knowledge.load import load_knowledge
-from qanat.deploy.knowledge.model import Severity
 from qanat.deploy.knowledge.versions import Presence, must_parse
 from qanat.deploy.lint.engine import lint
 from qanat.deploy.plan.files import decode_plan

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import yaml
 
+from qanat.deploy.knowledge.kinds.models import ModelFacts
 from qanat.deploy.knowledge.load import load_knowledge
-from qanat.deploy.knowledge.model import ModelFacts
 from qanat.deploy.sizing.budget import visible_bytes
 from qanat.deploy.sizing.layout import Drafter, Layout
 

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from qanat.deploy.knowledge.load import Knowledge
+from qanat.deploy.knowledge.base import Knowledge
 from qanat.deploy.sizing.activations import activation_bytes, expert_bytes
 from qanat.deploy.sizing.budget import memory_of
 from qanat.deploy.sizing.layout import Layout

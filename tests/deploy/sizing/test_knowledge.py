@@ -9,8 +9,9 @@ from types import MappingProxyType
 import msgspec
 import pytest
 
-from qanat.deploy.knowledge.load import Knowledge
-from qanat.deploy.knowledge.model import Entry, Weights
+from qanat.deploy.knowledge.base import Knowledge
+from qanat.deploy.knowledge.entry import Entry
+from qanat.deploy.knowledge.kinds.models import Weights
 from qanat.deploy.sizing.budget import memory_of, visible_bytes
 from qanat.deploy.sizing.weights import total_weight_bytes, weight_bytes, weight_format
 from tests.deploy.sizing.cases import CHIPS, KNOWLEDGE, MODELS, example

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from qanat.deploy.knowledge.model import Baseline
+from qanat.deploy.knowledge.kinds.numbers import Baseline
 from qanat.deploy.sizing.budget import memory_of, visible_bytes
 from qanat.deploy.sizing.layout import Layout
 from qanat.deploy.sizing.memory import Memory

@@ -16,9 +16,9 @@ from qanat.deploy.diagnose.problems import Place, Problem, problems_of
 from qanat.deploy.diagnose.scan import RawLine, ScanStatistics, scan
 from qanat.deploy.diagnose.settings import ARGUMENTS, Settings, SettingsFinding, findings_of
 from qanat.deploy.diagnose.stages import ORDER, StageReader, match_stage, stage_literals
+from qanat.deploy.knowledge.kinds.logs import LogSignature, StartStage
+from qanat.deploy.knowledge.kinds.rules import Severity
 from qanat.deploy.knowledge.load import load_knowledge
-from qanat.deploy.knowledge.log_model import LogSignature, StartStage
-from qanat.deploy.knowledge.model import Severity
 from qanat.deploy.knowledge.versions import must_parse, parse_image, parse_version
 
 WAITING = "L089"

@@ -12,9 +12,10 @@ from typing import cast
 
 from qanat.config.generated_page import write_or_check
 from qanat.deploy.diagnose.stages import stage_patterns
+from qanat.deploy.knowledge.entry import Lifetime
+from qanat.deploy.knowledge.kinds.logs import LogPart, LogSignature
+from qanat.deploy.knowledge.kinds.symptoms import Issue
 from qanat.deploy.knowledge.load import load_knowledge
-from qanat.deploy.knowledge.log_model import Issue, LogPart, LogSignature
-from qanat.deploy.knowledge.model import Lifetime
 from qanat.deploy.markdown_text import plain
 
 COMMAND = "python -m qanat.deploy.diagnose.docs docs/reference/deploy-signatures.md"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from qanat.deploy.diagnose.lines import Line
-from qanat.deploy.knowledge.log_model import LogSignature
+from qanat.deploy.knowledge.kinds.logs import LogSignature
 
 MAX_EVENT_LINES = 120
 """Longer tracebacks keep their first and last lines."""

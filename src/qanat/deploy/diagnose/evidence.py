@@ -9,8 +9,8 @@ from qanat.deploy.diagnose.bench import BenchResult
 from qanat.deploy.diagnose.diagnosis import LogDiagnosis
 from qanat.deploy.diagnose.metrics import Metrics
 from qanat.deploy.diagnose.settings import Settings
+from qanat.deploy.knowledge.kinds.models import ModelFacts
 from qanat.deploy.knowledge.load import load_knowledge
-from qanat.deploy.knowledge.model import ModelFacts
 from qanat.deploy.knowledge.versions import must_parse, parse_image
 from qanat.deploy.lint.files import Versions, view_document
 from qanat.deploy.lint.view import LaunchView

@@ -11,8 +11,8 @@ from qanat.deploy.diagnose.facts import KINDS
 from qanat.deploy.diagnose.problems import Problem
 from qanat.deploy.diagnose.settings import redact
 from qanat.deploy.diagnose.stages import ORDER, WORDS
+from qanat.deploy.knowledge.kinds.rules import Severity
 from qanat.deploy.knowledge.load import load_knowledge
-from qanat.deploy.knowledge.model import Severity
 from qanat.deploy.lint.report import WORDS as LEFT_WORDS
 
 MAX_CHARS = 300

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import cast
 
 from qanat.core.errors import ConfigError
+from qanat.deploy.knowledge.kinds.logs import Metric
 from qanat.deploy.knowledge.load import load_knowledge
-from qanat.deploy.knowledge.log_model import Metric
 from qanat.deploy.prometheus import Exposition, Sample, quantile, read_exposition
 
 TIMEOUT_S = 10.0

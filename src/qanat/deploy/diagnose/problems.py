@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from qanat.deploy.diagnose.events import Event, Match
 from qanat.deploy.diagnose.lines import Line
-from qanat.deploy.knowledge.log_model import LogSignature
-from qanat.deploy.knowledge.model import Severity
+from qanat.deploy.knowledge.kinds.logs import LogSignature
+from qanat.deploy.knowledge.kinds.rules import Severity
 
 MAX_PROCESSES = 512
 MAX_SHOWN_LINES = 12

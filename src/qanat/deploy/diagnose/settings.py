@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from qanat.deploy.diagnose.python_values import ValueFault, read_python_value
+from qanat.deploy.knowledge.kinds.rules import Severity
 from qanat.deploy.knowledge.load import load_knowledge
-from qanat.deploy.knowledge.model import Severity
 from qanat.deploy.lint.engine import lint
 from qanat.deploy.lint.finding import Finding
 from qanat.deploy.sources.documents import read_document

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import cast, get_args
 
 from qanat.deploy.diagnose.lines import clean
+from qanat.deploy.knowledge.kinds.logs import LogStage, StartStage
 from qanat.deploy.knowledge.load import load_knowledge
-from qanat.deploy.knowledge.log_model import LogStage, StartStage
 
 ORDER: tuple[StartStage, ...] = get_args(StartStage)
 """The stages as they follow each other."""

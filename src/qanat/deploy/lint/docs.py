@@ -10,8 +10,8 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from qanat.config.generated_page import write_or_check
+from qanat.deploy.knowledge.kinds.rules import Rule
 from qanat.deploy.knowledge.load import load_knowledge
-from qanat.deploy.knowledge.model import Rule
 from qanat.deploy.lint.report import WORDS
 from qanat.deploy.markdown_text import plain
 

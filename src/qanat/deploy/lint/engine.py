@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from qanat.deploy.knowledge.load import Knowledge, load_knowledge
-from qanat.deploy.knowledge.model import Severity
+from qanat.deploy.knowledge.base import Knowledge
+from qanat.deploy.knowledge.kinds.rules import Severity
+from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.knowledge.versions import ImageTag, Version, is_in_range, must_parse, parse_image
 from qanat.deploy.lint import rules
 from qanat.deploy.lint.files import DocumentView, FileSet, Versions, folder_of, view_document

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from qanat.deploy.knowledge.load import Knowledge
-from qanat.deploy.knowledge.model import Chip
+from qanat.deploy.knowledge.base import Knowledge
+from qanat.deploy.knowledge.kinds.chips import Chip
 from qanat.deploy.knowledge.versions import Version, parse_image, parse_version
 from qanat.deploy.lint.view import LaunchView
 from qanat.deploy.sources.launch import Container, Document

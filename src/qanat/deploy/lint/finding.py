@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from qanat.deploy.knowledge.model import Consequence, Severity
+from qanat.deploy.knowledge.kinds.rules import Consequence, Severity
 from qanat.deploy.sources.values import Place
 
 

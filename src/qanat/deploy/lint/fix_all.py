@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from qanat.deploy.knowledge.model import Severity
+from qanat.deploy.knowledge.kinds.rules import Severity
 from qanat.deploy.lint.finding import Finding, Fix
 from qanat.deploy.lint.fixes import apply_edits, chosen_fixes
 from qanat.deploy.sources.launch import Document

@@ -6,8 +6,8 @@ import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from qanat.deploy.knowledge.load import Table
-from qanat.deploy.knowledge.model import Flag
+from qanat.deploy.knowledge.base import Table
+from qanat.deploy.knowledge.kinds.settings import Flag
 from qanat.deploy.knowledge.versions import Presence, Version
 from qanat.deploy.sources import launch as sources
 

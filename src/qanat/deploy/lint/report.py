@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from urllib.parse import quote
 
-from qanat.deploy.knowledge.model import Consequence, Rule, Severity
+from qanat.deploy.knowledge.kinds.rules import Consequence, Rule, Severity
 from qanat.deploy.lint.finding import Edit, Finding
 from qanat.deploy.sources.values import Place
 

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from qanat.deploy.knowledge.load import Knowledge
-from qanat.deploy.knowledge.model import Chip, Connector, ModelFacts
+from qanat.deploy.knowledge.base import Knowledge
+from qanat.deploy.knowledge.kinds.chips import Chip
+from qanat.deploy.knowledge.kinds.models import ModelFacts
+from qanat.deploy.knowledge.kinds.settings import Connector
 from qanat.deploy.knowledge.versions import Version, must_parse, parse_image
 from qanat.deploy.lint.names import FlagNames, Named
 from qanat.deploy.lint.reading import as_integer, is_truthy, read_integer

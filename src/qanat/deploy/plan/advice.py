@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from qanat.deploy.knowledge.load import Knowledge
-from qanat.deploy.knowledge.model import Confidence, ModelFacts
-from qanat.deploy.knowledge.practices import Circumstances, Practice
+from qanat.deploy.knowledge.base import Knowledge
+from qanat.deploy.knowledge.entry import Confidence
+from qanat.deploy.knowledge.kinds.models import ModelFacts
+from qanat.deploy.knowledge.kinds.practices import Circumstances, Practice
 from qanat.deploy.knowledge.versions import Version, is_in_range
 from qanat.deploy.plan.model import Choice, RoleName
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from qanat.deploy.knowledge.host_model import DriverSupport
-from qanat.deploy.knowledge.load import Knowledge
-from qanat.deploy.knowledge.model import Connector
+from qanat.deploy.knowledge.base import Knowledge
+from qanat.deploy.knowledge.kinds.chips import DriverSupport
+from qanat.deploy.knowledge.kinds.settings import Connector
 from qanat.deploy.plan.advice import Advice
 from qanat.deploy.plan.arrangement import Arrangement
 from qanat.deploy.plan.checks import cautions

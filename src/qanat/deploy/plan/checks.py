@@ -7,8 +7,8 @@ import re
 
 import msgspec
 
-from qanat.deploy.knowledge.load import Knowledge
-from qanat.deploy.knowledge.model import Severity
+from qanat.deploy.knowledge.base import Knowledge
+from qanat.deploy.knowledge.kinds.rules import Severity
 from qanat.deploy.lint.engine import lint
 from qanat.deploy.plan.advice import Advice, Situation
 from qanat.deploy.plan.arrangement import Arrangement

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from qanat.deploy.knowledge.load import Knowledge
+from qanat.deploy.knowledge.base import Knowledge
 from qanat.deploy.plan.advice import Advice
 from qanat.deploy.plan.model import RoleName
 from qanat.deploy.plan.shape import Shape

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from qanat.deploy.knowledge.load import Knowledge
+from qanat.deploy.knowledge.base import Knowledge
 from qanat.deploy.knowledge.versions import Presence
 from qanat.deploy.plan.engines import Engine
 from qanat.deploy.plan.errors import ImpossibleWish

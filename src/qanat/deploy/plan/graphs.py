@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from qanat.deploy.knowledge.load import Knowledge
+from qanat.deploy.knowledge.base import Knowledge
 from qanat.deploy.knowledge.versions import Version, is_in_range
 from qanat.deploy.plan.subject import Subject
 from qanat.deploy.sizing.capture import max_num_graphs, thin_out

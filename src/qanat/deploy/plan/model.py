@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from qanat.deploy.knowledge.model import Confidence
+from qanat.deploy.knowledge.entry import Confidence
 from qanat.deploy.plan.wish import Topology, Wish
 from qanat.deploy.sizing.memory import Memory, MemoryItem
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from qanat.core.errors import ConfigError
-from qanat.deploy.knowledge.load import Knowledge
+from qanat.deploy.knowledge.base import Knowledge
 from qanat.deploy.plan.subject import find_chip, find_model, published_variants, runs_on
 from qanat.deploy.plan.wish import Topology, Wish
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from qanat.deploy.knowledge.load import Knowledge
+from qanat.deploy.knowledge.base import Knowledge
 from qanat.deploy.plan.errors import ImpossibleWish
 from qanat.deploy.plan.wish import Wish
 

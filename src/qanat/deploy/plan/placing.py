@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from qanat.deploy.knowledge.load import Knowledge
+from qanat.deploy.knowledge.base import Knowledge
 from qanat.deploy.knowledge.versions import Presence, Version
 
 ADDITIONAL = "--additional-config"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from qanat.core.errors import ConfigError
-from qanat.deploy.knowledge.load import Knowledge, load_knowledge
+from qanat.deploy.knowledge.base import Knowledge
+from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.knowledge.versions import must_parse
 from qanat.deploy.plan.advice import Advice, Situation
 from qanat.deploy.plan.arrangement import Arrangement, Group, arrangements

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from qanat.deploy.knowledge.model import ModelFacts
+from qanat.deploy.knowledge.kinds.models import ModelFacts
 from qanat.deploy.plan.advice import Advice
 from qanat.deploy.plan.arrangement import Group
 from qanat.deploy.plan.engines import Engine, Task

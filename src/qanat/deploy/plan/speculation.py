@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from qanat.deploy.knowledge.load import Knowledge
+from qanat.deploy.knowledge.base import Knowledge
 from qanat.deploy.plan.advice import Advice
 from qanat.deploy.plan.errors import ImpossibleWish
 from qanat.deploy.plan.subject import Subject

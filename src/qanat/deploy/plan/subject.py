@@ -9,8 +9,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from qanat.deploy.knowledge.load import Knowledge
-from qanat.deploy.knowledge.model import Chip, ModelFacts, Release, WeightFormat, Weights
+from qanat.deploy.knowledge.base import Knowledge
+from qanat.deploy.knowledge.kinds.chips import Chip
+from qanat.deploy.knowledge.kinds.models import ModelFacts, WeightFormat, Weights
+from qanat.deploy.knowledge.kinds.releases import Release
 from qanat.deploy.knowledge.versions import Version, is_in_range, must_parse, parse_image
 from qanat.deploy.plan.errors import ImpossibleWish
 from qanat.deploy.plan.wish import Wish

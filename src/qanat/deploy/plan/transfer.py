@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from qanat.deploy.knowledge.load import Knowledge
-from qanat.deploy.knowledge.model import Connector
+from qanat.deploy.knowledge.base import Knowledge
+from qanat.deploy.knowledge.kinds.settings import Connector
 from qanat.deploy.knowledge.versions import Presence, is_in_range
 from qanat.deploy.plan.advice import Advice
 from qanat.deploy.plan.engines import Engine

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from qanat.core.errors import ConfigError
-from qanat.deploy.knowledge.load import Knowledge
+from qanat.deploy.knowledge.base import Knowledge
 from qanat.deploy.plan.commands import command_line
 from qanat.deploy.plan.subject import find_chip, find_model, published_variants, runs_on, stated_variant
 from qanat.deploy.plan.wish import Scenario, Topology, Wish

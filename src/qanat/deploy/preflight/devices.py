@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from qanat.deploy.knowledge.model import Chip
+from qanat.deploy.knowledge.kinds.chips import Chip
 from qanat.deploy.preflight.cards import npu_table
 from qanat.deploy.preflight.host import Host
 from qanat.deploy.preflight.known import chip_named, failure, good, paths, unknown, warning

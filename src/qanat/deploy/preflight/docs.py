@@ -10,7 +10,9 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from qanat.config.generated_page import write_or_check
-from qanat.deploy.knowledge.host_model import DeviceName, DriverSupport, QuantisedType, Threshold
+from qanat.deploy.knowledge.kinds.chips import DeviceName, DriverSupport
+from qanat.deploy.knowledge.kinds.models import QuantisedType
+from qanat.deploy.knowledge.kinds.numbers import Threshold
 from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.markdown_text import cell, plain
 from qanat.deploy.preflight.known import checks, settings

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from qanat.deploy.knowledge.host_model import DriverSupport, HostCheck, HostSetting
+from qanat.deploy.knowledge.kinds.chips import Chip, DriverSupport
+from qanat.deploy.knowledge.kinds.hosts import HostCheck, HostSetting
+from qanat.deploy.knowledge.kinds.releases import KnownPath
 from qanat.deploy.knowledge.load import load_knowledge
-from qanat.deploy.knowledge.model import Chip, KnownPath
 from qanat.deploy.preflight.result import Result, Status
 
 _DRIVER = re.compile(r"(\d+)\.(\d+)(?:\.(rc)?(\d+))?(?:\.(\d+))?", re.IGNORECASE)

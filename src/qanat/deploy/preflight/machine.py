@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from qanat.deploy.knowledge.host_model import HostSetting
+from qanat.deploy.knowledge.kinds.hosts import HostSetting
 from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.preflight.cards import npu_table, used_chips
 from qanat.deploy.preflight.host import Host

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from qanat.core.errors import ConfigError
+from qanat.deploy.knowledge.kinds.chips import Chip
+from qanat.deploy.knowledge.kinds.releases import Release
 from qanat.deploy.knowledge.load import load_knowledge
-from qanat.deploy.knowledge.model import Chip, Release
 from qanat.deploy.knowledge.versions import parse_image
 from qanat.deploy.plan.model import Node, Plan, Role
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from qanat.deploy.knowledge.host_model import QuantisedType
+from qanat.deploy.knowledge.kinds.models import ModelFacts, QuantisedType
 from qanat.deploy.knowledge.load import load_knowledge
-from qanat.deploy.knowledge.model import ModelFacts
 from qanat.deploy.preflight.host import Host
 from qanat.deploy.preflight.known import failure, good, unknown, warning
 from qanat.deploy.preflight.model_folder import ModelFolder, read_folder

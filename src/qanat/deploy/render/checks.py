@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 
 from qanat.deploy.baselines import Setup, layout_text, published_accuracies
-from qanat.deploy.knowledge.load import Knowledge, load_knowledge
-from qanat.deploy.knowledge.model import Baseline
+from qanat.deploy.knowledge.base import Knowledge
+from qanat.deploy.knowledge.kinds.numbers import Baseline
+from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.plan.model import Plan
 from qanat.deploy.plan.places import decoding_role, first_engine, has_model_path
 from qanat.deploy.render import shell

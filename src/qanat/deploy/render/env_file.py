@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from qanat.deploy.knowledge.host_model import Threshold
+from qanat.deploy.knowledge.kinds.numbers import Threshold
 from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.plan.model import Node, Plan
 from qanat.deploy.plan.places import has_model_path

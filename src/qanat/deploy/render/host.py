@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qanat.deploy.knowledge.host_model import HostSetting
+from qanat.deploy.knowledge.kinds.hosts import HostSetting
 from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.plan.model import Node, Plan
 from qanat.deploy.plan.places import has_model_path

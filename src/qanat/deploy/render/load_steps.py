@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from qanat.deploy.baselines import Load, Setup, is_comparable, nearest_throughput, throughputs
-from qanat.deploy.knowledge.load import Knowledge
-from qanat.deploy.knowledge.model import Baseline
+from qanat.deploy.knowledge.base import Knowledge
+from qanat.deploy.knowledge.kinds.numbers import Baseline
 from qanat.deploy.plan.model import Plan
 from qanat.deploy.plan.places import decoding_role
 from qanat.deploy.plan.wish import Scenario

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from qanat.deploy.knowledge.kinds.releases import KnownPath
 from qanat.deploy.knowledge.load import load_knowledge
-from qanat.deploy.knowledge.model import KnownPath
 from qanat.deploy.plan.model import Node, Plan
 from qanat.deploy.plan.places import first_node, group_of, has_model_path
 from qanat.deploy.render.engine import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from qanat.core.errors import ConfigError
+from qanat.deploy.knowledge.kinds.releases import Release, SourceTree
 from qanat.deploy.knowledge.load import load_knowledge
-from qanat.deploy.knowledge.model import Release, SourceTree
 from qanat.deploy.knowledge.versions import must_parse
 from qanat.deploy.plan.model import Plan
 from qanat.deploy.render.model import RenderedFile, Word

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from qanat.core.errors import ConfigError
+from qanat.deploy.knowledge.kinds.chips import Chip
 from qanat.deploy.knowledge.load import load_knowledge
-from qanat.deploy.knowledge.model import Chip
 from qanat.deploy.plan.model import Node, Plan
 from qanat.deploy.plan.places import first_node, has_model_path, server_port
 from qanat.deploy.render.engine import engine_flags, is_disaggregated, variables_used

@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 
 from qanat.core.errors import ConfigError
-from qanat.deploy.knowledge.load import Knowledge, load_knowledge
-from qanat.deploy.knowledge.model import Chip
+from qanat.deploy.knowledge.base import Knowledge
+from qanat.deploy.knowledge.kinds.chips import Chip
+from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.sizing.activations import activation_bytes, expert_bytes
 from qanat.deploy.sizing.cache_layout import CacheLayout, cache_of
 from qanat.deploy.sizing.communicators import MIB, communicator_buffers, communicator_bytes

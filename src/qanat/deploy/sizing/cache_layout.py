@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from qanat.deploy.knowledge.model import ModelFacts
+from qanat.deploy.knowledge.kinds.models import ModelFacts
 from qanat.deploy.sizing.capture import hybrid_block_size
 from qanat.deploy.sizing.layout import Drafter, Layout
 from qanat.deploy.sizing.parameters import linear_sizes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from qanat.deploy.knowledge.load import Knowledge
+from qanat.deploy.knowledge.base import Knowledge
 from qanat.deploy.sizing.layout import Layout
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from qanat.deploy.knowledge.model import ModelFacts
+from qanat.deploy.knowledge.kinds.models import ModelFacts
 
 Drafter = Literal["mtp", "eagle3"]
 DEFAULT_HCCL_BUFFER_MIB = 200

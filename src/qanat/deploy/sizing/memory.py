@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from qanat.deploy.knowledge.model import Confidence
+from qanat.deploy.knowledge.entry import Confidence
 
 
 class MemoryItem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from qanat.deploy.knowledge.model import ModelFacts
+from qanat.deploy.knowledge.kinds.models import ModelFacts
 
 EAGLE3_VOCABULARY = 32000
 EAGLE3_MLP_FACTOR = 6

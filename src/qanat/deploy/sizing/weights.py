@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from qanat.core.errors import ConfigError
-from qanat.deploy.knowledge.load import Knowledge, load_knowledge
-from qanat.deploy.knowledge.model import ModelFacts, WeightFormat
+from qanat.deploy.knowledge.base import Knowledge
+from qanat.deploy.knowledge.kinds.models import ModelFacts, WeightFormat
+from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.sizing import parameters
 from qanat.deploy.sizing.layout import Drafter, Layout
 

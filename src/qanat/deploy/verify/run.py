@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass
 
 from qanat.core.errors import ConfigError
+from qanat.deploy.knowledge.kinds.symptoms import ServiceSymptom
 from qanat.deploy.knowledge.load import load_knowledge
-from qanat.deploy.knowledge.symptoms import ServiceSymptom
 from qanat.deploy.verify import checks as _registered  # noqa: F401  registers the checks
 from qanat.deploy.verify.check import CHECKS, Check, Context, Skip, Status
 from qanat.deploy.verify.replies import MisfitError, UsageError

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from qanat.core.errors import ConfigError
-from qanat.deploy.knowledge.load import Knowledge
-from qanat.deploy.knowledge.model import Chip, ModelFacts, Weights
+from qanat.deploy.knowledge.base import Knowledge
+from qanat.deploy.knowledge.kinds.chips import Chip
+from qanat.deploy.knowledge.kinds.models import ModelFacts, Weights
 from qanat.deploy.lint.files import DocumentView, FileSet
 from qanat.deploy.lint.registry import Hit, on_document, on_files
 from qanat.deploy.lint.rules.text import place_inside

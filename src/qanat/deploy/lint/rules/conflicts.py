@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from qanat.deploy.knowledge.model import Condition
+from qanat.deploy.knowledge.kinds.settings import Condition
 from qanat.deploy.knowledge.versions import is_in_range
 from qanat.deploy.lint.reading import is_truthy, read_integer
 from qanat.deploy.lint.registry import Hit, on_server

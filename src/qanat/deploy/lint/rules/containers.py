@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from qanat.deploy.knowledge.load import Knowledge
-from qanat.deploy.knowledge.model import Chip
+from qanat.deploy.knowledge.base import Knowledge
+from qanat.deploy.knowledge.kinds.chips import Chip
 from qanat.deploy.knowledge.versions import parse_image
 from qanat.deploy.lint.files import DocumentView, FileSet
 from qanat.deploy.lint.finding import Edit

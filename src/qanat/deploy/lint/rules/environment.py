@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from difflib import SequenceMatcher
 
-from qanat.deploy.knowledge.load import Knowledge
-from qanat.deploy.knowledge.model import EnvVar
+from qanat.deploy.knowledge.base import Knowledge
+from qanat.deploy.knowledge.kinds.settings import EnvVar
 from qanat.deploy.knowledge.versions import Presence, Version, parse_version
 from qanat.deploy.lint.edits import remove_assignment
 from qanat.deploy.lint.files import DocumentView

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from qanat.deploy.knowledge.load import Table
-from qanat.deploy.knowledge.model import ConfigKey
+from qanat.deploy.knowledge.base import Table
+from qanat.deploy.knowledge.kinds.settings import ConfigKey
 from qanat.deploy.knowledge.versions import Presence, must_parse
 from qanat.deploy.lint.files import DocumentView, oldest_claimed
 from qanat.deploy.lint.names import Named, nearest

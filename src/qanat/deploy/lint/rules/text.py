@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from qanat.deploy.knowledge.model import ModelFacts
+from qanat.deploy.knowledge.kinds.models import ModelFacts
 from qanat.deploy.knowledge.versions import is_in_range
 from qanat.deploy.lint.files import DocumentView
 from qanat.deploy.lint.registry import Hit, on_document

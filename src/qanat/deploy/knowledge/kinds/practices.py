@@ -1,4 +1,4 @@
-"""What the planner goes by: practices, each with its reason and source, and models that draft."""
+"""What planners choose, and when."""
 
 from __future__ import annotations
 
@@ -6,21 +6,15 @@ from typing import Any, Literal
 
 import msgspec
 
-from qanat.deploy.knowledge.model import Entry, Lifetime
-
-
-class DraftModel(Entry, frozen=True, kw_only=True):
-    """A checkpoint that drafts for a model: `name` is its repository, `method` how vLLM calls its kind."""
-
-    model: str
-    method: Literal["eagle3"] = "eagle3"
+from qanat.deploy.knowledge.entry import Lifetime
 
 
 class Circumstances(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """When a practice holds; empty and None hold always.
 
-    `chips` are names or families; `attention` is hybrid for models with recurrent states; `least_nodes` counts the nodes of the deployment;
-    `is_data_parallel` and `is_tensor_parallel` ask for a size above 1 (or for exactly 1, where false).
+    `chips` are names or families; `attention` is hybrid for models with recurrent states; `least_nodes` counts the
+    nodes of the deployment; `is_data_parallel` and `is_tensor_parallel` ask for a size above 1 (or for exactly 1,
+    where false).
     """
 
     scenarios: tuple[str, ...] = ()

@@ -1,10 +1,11 @@
-"""Kinds of entries that `qanat deploy diagnose` works with: lines of logs, figures of servers, threads of users."""
+"""What `qanat deploy diagnose` reads: lines of logs, and figures of servers."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from qanat.deploy.knowledge.model import Lifetime, Severity
+from qanat.deploy.knowledge.entry import Lifetime
+from qanat.deploy.knowledge.kinds.rules import Severity
 
 LogPart = Literal[
     "start",
@@ -78,30 +79,3 @@ class Metric(Lifetime, frozen=True, kw_only=True):
     kind: Literal["counter", "gauge", "histogram", "labels"]
     names: tuple[str, ...]
     about: str
-
-
-Catch = Literal["plan", "lint", "preflight", "verify", "diagnose", "nothing"]
-"""Which action of `qanat deploy` tells of a fault."""
-
-
-class Issue(Lifetime, frozen=True, kw_only=True):
-    """What users hit: `name` is the thread ("owner/repo#number").
-
-    `caught_by` are the actions that tell of it, through `rules` and `signatures` where those are named; `since` and
-    `until` are the releases it was seen in.
-    """
-
-    topic: str
-    symptom: str
-    cause: str = ""
-    remedy: str = ""
-    state: Literal["open", "closed", "unknown"] = "unknown"
-    caught_by: tuple[Catch, ...]
-    rules: tuple[str, ...] = ()
-    signatures: tuple[str, ...] = ()
-
-    @property
-    def link(self) -> str:
-        """Address of the thread."""
-        repository, number = self.name.split("#")
-        return f"https://github.com/{repository}/issues/{number}"

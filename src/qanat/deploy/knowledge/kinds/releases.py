@@ -1,0 +1,42 @@
+"""Releases, what their images hold, and the sources that they are built from."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from qanat.deploy.knowledge.entry import Entry
+
+
+class Release(Entry, frozen=True, kw_only=True):
+    """A release of vllm-ascend (`name` is its version) with what its image ships.
+
+    `python` are the versions of Python it can be installed on, the first that is too new after the comma.
+    """
+
+    vllm: str
+    date: str
+    is_stable: bool = False
+    cann: str | None = None
+    torch_npu: str | None = None
+    mooncake: str | None = None
+    python: str | None = None
+
+
+class KnownPath(Entry, frozen=True, kw_only=True):
+    """A path on hosts or in images that scripts use.
+
+    Attributes:
+        use: of the host's, what containers mount where it is there; of the image's, a script that sets the
+            environment of CANN, an allocator to preload, or the folder of the example proxies.
+        families: of chips that have it; empty for all.
+    """
+
+    use: Literal["mount", "environment_script", "allocator", "examples"]
+    families: tuple[str, ...] = ()
+
+
+class SourceTree(Entry, frozen=True, kw_only=True):
+    """A package that is built from source: `name` on the package index, `environment` for its build."""
+
+    url: str
+    environment: dict[str, str] = {}
