@@ -102,3 +102,12 @@ def test_what_runs_nowhere_near_vllm_is_left_alone() -> None:
 def test_nothing_to_check_is_fine() -> None:
     assert lint([]) == []
     assert check("") == []
+
+
+@pytest.mark.parametrize("user", ["", "docker run $VLLM_SETTINGS_IMAGE bash", "# ${VLLM_SETTINGS_IMAGE}"])
+def test_a_variable_that_another_file_fills_in_is_no_unknown_one(user: str) -> None:
+    documents = [
+        read_document("settings.sh", "export VLLM_SETTINGS_IMAGE=a"),
+        read_document("run.sh", f"true\n{user}"),
+    ]
+    assert rules(lint(documents)) == ([] if user else ["ENV023"])

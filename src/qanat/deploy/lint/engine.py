@@ -10,7 +10,7 @@ from qanat.deploy.knowledge.kinds.rules import Severity
 from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.knowledge.versions import ImageTag, Version, is_in_range, must_parse, parse_image
 from qanat.deploy.lint import rules
-from qanat.deploy.lint.files import DocumentView, FileSet, Versions, folder_of, view_document
+from qanat.deploy.lint.files import DocumentView, FileSet, Versions, folder_of, used_names, view_document
 from qanat.deploy.lint.finding import Finding, Fix
 from qanat.deploy.lint.ignore import Ignores
 from qanat.deploy.lint.registry import Hit, on_document, on_files, on_flags, on_server
@@ -47,7 +47,7 @@ def lint(documents: Sequence[Document], image: str | None = None) -> list[Findin
         claim = view.versions.contradicted_by
         if claim is not None:
             claimed = Versions(view.document, claim.version, claim.version, chip=view.versions.chip)
-            second = _check_document(view_document(view.document, knowledge, claimed))
+            second = _check_document(view_document(view.document, knowledge, claimed, view.used_names))
             found = _merge(found, list(second))
         findings += found
     findings += _findings(_run_files(FileSet(views, knowledge)), knowledge, views)
@@ -74,8 +74,9 @@ def _views(documents: Sequence[Document], knowledge: Knowledge, tag: ImageTag | 
         if not versions.images and len(nearby) == 1:
             found = next(iter(nearby))
             known[index] = Versions(versions.document, override, found, is_assumed=False, chip=chip)
+    names = used_names(documents)
     return [
-        view_document(document, knowledge, versions)
+        view_document(document, knowledge, versions, names)
         for document, versions in zip(documents, known, strict=True)
     ]
 

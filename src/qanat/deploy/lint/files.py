@@ -16,6 +16,7 @@ from qanat.deploy.sources.launch import Container, Document
 from qanat.deploy.sources.values import Place, Source
 
 _VERSION = re.compile(r"v?\d+\.\d+\.\d+(?:\.?rc\d+)?(?:\.post\d+)?", re.ASCII)
+_USED = re.compile(r"\$\{?([A-Za-z_]\w*)", re.ASCII)
 _RUNS = re.compile(r"(?:镜像\w*\s*[:：]|(?<![\w/])vllm-ascend\s+|(?<!\w)[Ii]mage\s*:)\s*[`*(]*$")
 _HISTORY = re.compile(r"首次|first|since|supported|结果|results?|支持", re.IGNORECASE)
 _COMMENTED_IMAGE = re.compile(r"^[ \t]*#.*?vllm-ascend:(v?\d[\w.-]*)", re.MULTILINE | re.ASCII)
@@ -133,12 +134,21 @@ class Versions:
 
 @dataclass
 class DocumentView:
-    """A file with the views of its launches, for the versions in force."""
+    """A file with the views of its launches, for the versions in force.
+
+    Attributes:
+        document: the file.
+        knowledge: what is known.
+        versions: which version runs where.
+        launches: the views, in order.
+        used_names: variables that some of the files checked together fill in (`$NAME`, `${NAME}`).
+    """
 
     document: Document
     knowledge: Knowledge
     versions: Versions
     launches: list[LaunchView]
+    used_names: frozenset[str] = frozenset()
 
     def place(self, start: int, end: int) -> Place:
         """The place of a stretch of the file's text."""
@@ -257,10 +267,25 @@ def _grouped(views: Sequence[LaunchView], key: Callable[[LaunchView], str]) -> l
     return list(found.values())
 
 
-def view_document(document: Document, knowledge: Knowledge, versions: Versions) -> DocumentView:
-    """A document with its launches read for the versions in force at each."""
+def used_names(documents: Sequence[Document]) -> frozenset[str]:
+    """The variables that files fill in by their names."""
+    return frozenset(match.group(1) for document in documents for match in _USED.finditer(document.text))
+
+
+def view_document(
+    document: Document, knowledge: Knowledge, versions: Versions, names: frozenset[str] | None = None
+) -> DocumentView:
+    """A document with its launches read for the versions in force at each.
+
+    Args:
+        document: the file.
+        knowledge: what is known.
+        versions: which version runs where.
+        names: see `used_names`; None for those of this file.
+    """
     launches = [
         LaunchView(launch, document, knowledge, versions.at(launch.place.start), versions.chip)
         for launch in document.launches
     ]
-    return DocumentView(document, knowledge, versions, launches)
+    names = used_names([document]) if names is None else names
+    return DocumentView(document, knowledge, versions, launches, names)

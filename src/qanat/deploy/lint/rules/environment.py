@@ -67,7 +67,7 @@ def _entries(knowledge: Knowledge, name: str, version: Version) -> list[tuple[En
 
 def _unknown(view: DocumentView, assignment: Assignment, version: Version) -> Iterator[Hit]:
     name = assignment.name
-    if name.startswith(OTHER_PROGRAMS) or re.search(rf"\$\{{?{re.escape(name)}\b", view.document.text):
+    if name.startswith(OTHER_PROGRAMS) or name in view.used_names:
         return
     near = nearest(name, _present(view.knowledge, version))
     likeness = SequenceMatcher(None, name, near).ratio() if near else 0.0
