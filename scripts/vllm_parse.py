@@ -106,9 +106,10 @@ def flags_of(parser: Any) -> list[dict[str, Any]]:
 def main() -> None:
     """Reads commands, writes results."""
     commands = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    flags = flags_of(parser_of("serve"))
     result = {
         "refusals": [why_refused(program, argv) for program, argv in commands],
-        "flags": flags_of(parser_of("serve")),
+        "flags": flags,
         "version": importlib.import_module("vllm").__version__,
     }
     Path(sys.argv[2]).write_text(json.dumps(result), encoding="utf-8")
