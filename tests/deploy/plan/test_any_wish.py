@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 
 from qanat.core.errors import ConfigError
@@ -38,9 +39,8 @@ def check_sizes(plan: Plan) -> None:
         assert plan.role("prefill").tensor_parallel_size % plan.role("decode").tensor_parallel_size == 0
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
-@given(few_wishes() | few_wishes() | few_wishes() | any_wishes())
-def test_any_wish_is_planned_or_refused(wish: Wish) -> None:
+def check_wish(wish: Wish) -> None:
+    """A wish is planned, and the plan is right, or it is refused with a reason."""
     try:
         plan = plan_once(wish, KNOWLEDGE)
     except ImpossibleWish as refusal:
@@ -51,6 +51,19 @@ def test_any_wish_is_planned_or_refused(wish: Wish) -> None:
     assert plan.model in text_report(plan)
     found = [one for one in lint(documents(plan), plan.image) if one.severity is not Severity.INFO]
     assert not [one.message for one in found if one.severity is Severity.ERROR or not wish.overrides]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(few_wishes() | few_wishes() | few_wishes() | any_wishes())
+def test_any_wish_is_planned_or_refused(wish: Wish) -> None:
+    check_wish(wish)
+
+
+@pytest.mark.slow
+@settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
+@given(few_wishes() | few_wishes() | few_wishes() | any_wishes())
+def test_very_many_wishes_are_planned_or_refused(wish: Wish) -> None:
+    check_wish(wish)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,9 @@ CHIPS = {chip.name: chip for chip in KNOWLEDGE.chips}
 _GOLDEN = Path(__file__).parent / "golden"
 
 
+@functools.cache
 def golden(name: str) -> Any:
-    """The contents of a golden file."""
+    """The contents of a golden file, the same object for everybody."""
     return yaml.safe_load((_GOLDEN / name).read_text(encoding="utf-8"))
 
 

@@ -63,7 +63,7 @@ def test_a_value_is_found_where_it_was_written(text: str, num_lines: int, quote:
 def test_deep_nesting_and_growing_variables_end() -> None:
     read_document("a.sh", "$(" * 5000)
     read_document("a.sh", "vllm serve m --additional-config '" + "[" * 5000 + "'")
-    read_document("a.sh", "A=xxxxxxxxxx\n" + 'A="$A$A"\n' * 60 + "vllm serve $A --port $A\n")
+    read_document("a.sh", "A=xxxxxxxxxx\n" + 'A="$A$A"\n' * 32 + "vllm serve $A --port $A\n")
     read_document("a.sh", 'bash -c "' * 400 + "vllm serve m" + '"' * 400)
     read_document("a.yaml", "model: m\nport: " + "[" * 3000 + "\n")
     read_document("a.md", "vllm serve m --x '" + "\n正文" * 3000)

@@ -155,10 +155,15 @@ def join(parts: Sequence[Value], place: Place, source: Source) -> Value:
     """Values written without a gap between them, as one."""
     text, spans, unknown = "", [], []
     for part in parts:
-        spans += [
-            Span(len(text) + span.start, span.length, span.source_start, span.source_end, span.source)
-            for span in part.spans_in(source)
-        ]
+        own = part.spans_in(source)
+        spans += (
+            own
+            if not text
+            else [
+                Span(len(text) + span.start, span.length, span.source_start, span.source_end, span.source)
+                for span in own
+            ]
+        )
         text += part.text
         unknown += [name for name in part.unknown if name not in unknown]
     return Value(text, place, tuple(unknown), tuple(spans), source)
