@@ -724,6 +724,11 @@ MEMORY = [
         two_servers(npus("0-3"), npus("4")),
     ),
     Example(
+        "PORT003",
+        two_servers(npus("0-3"), npus("4")).replace("--port 8001", ""),
+        two_servers(npus("0-3"), npus("4")),
+    ),
+    Example(
         "HYB011",
         f"# Atlas 800 A2\nvllm serve Qwen/Qwen3.5-35B-A3B -tp 2 --max-num-seqs 2048 --max-model-len 8192 @C<{FULL}>@",
         f"# Atlas 800 A2\nvllm serve Qwen/Qwen3.5-35B-A3B -tp 2 --max-num-seqs 64 --max-model-len 8192 @C<{FULL}>@",

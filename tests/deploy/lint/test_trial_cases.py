@@ -110,6 +110,44 @@ def test_ops_006_every_pair_of_ports_is_compared_and_both_are_named(first: str, 
     assert "PORT001" not in grave(f"{DENSE} {PORTS[first].format(8000)} {PORTS[second].format(9000)}")
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "is_found"),
+    [
+        ("", "", True),
+        ("--port 8001", "", False),
+        ("--port 8001", "--port 8001", True),
+        (
+            f"--port 8001 {PORTS['kv_port'].format(36100)}",
+            f"--port 8002 {PORTS['kv_port'].format(36104)}",
+            True,
+        ),
+        (
+            f"--port 8001 {PORTS['kv_port'].format(36100)}",
+            f"--port 8002 {PORTS['kv_port'].format(36200)}",
+            False,
+        ),
+        (f"--port 8001 {PORTS['kv_port'].format(36100)}", "--port 36103", True),
+    ],
+)
+def test_ops_006_servers_of_one_host(first: str, second: str, is_found: bool) -> None:
+    text = (
+        f"ASCEND_RT_VISIBLE_DEVICES=0-7 {DENSE} {first} &\n"
+        f"ASCEND_RT_VISIBLE_DEVICES=8-15 {DENSE} {second} &\n"
+    )
+    assert ("PORT003" in grave(text)) is is_found
+    assert "PORT003" not in grave(text.replace(" &\n", "\n"))
+
+
+def test_ops_006_nodes_of_one_group_share_their_control_port() -> None:
+    group = "--data-parallel-size 2 --data-parallel-size-local 1 --data-parallel-address 10.0.0.1"
+    rpc = "--data-parallel-rpc-port 13389"
+    text = (
+        f"ASCEND_RT_VISIBLE_DEVICES=0-7 {HYBRID} {group} {rpc} &\n"
+        f"ASCEND_RT_VISIBLE_DEVICES=8-15 {HYBRID} {group} {rpc} --headless --data-parallel-start-rank 1 &\n"
+    )
+    assert "PORT003" not in grave(text)
+
+
 def test_ops_006_ranges_count() -> None:
     text = f"{DENSE} --port 36104 {PORTS['kv_port'].format(36100)}"
     assert "PORT001" in grave(text)
@@ -246,6 +284,22 @@ GOOD_PAIRS = [
 def test_ops_017_pairs_that_contradict_are_found_with_a_source(name: str) -> None:
     found = [one for one in check(BAD_PAIRS[name]) if one.severity is not Severity.INFO]
     assert found and all(one.source for one in found)
+
+
+@pytest.mark.parametrize(
+    ("text", "rule", "bad", "good"),
+    [
+        (f"{HYBRID} --language-model-only {{mtp}}", "SPC003", "v0.17.0rc1", "v0.18.0"),
+        ("vllm serve Qwen/Qwen3.5-27B -tp 4 --enable-prefix-caching", "HYB015", "v0.19.1rc1", "v0.20.2rc1"),
+    ],
+)
+def test_ops_017_pairs_that_were_bad_once_are_told_for_those_releases(
+    text: str, rule: str, bad: str, good: str
+) -> None:
+    mtp = '--speculative-config \'{"method": "qwen3_5_mtp", "num_speculative_tokens": 3}\''
+    command = text.replace("{mtp}", mtp)
+    assert rule in grave(command, bad) and rule not in grave(command, good)
+    assert rule not in grave(f"# qanat: ignore[{rule}]\n{command}", bad)
 
 
 @pytest.mark.parametrize("text", GOOD_PAIRS)

@@ -9,7 +9,9 @@ from itertools import combinations
 from qanat.deploy.lint.files import DocumentView
 from qanat.deploy.lint.memory import default_share
 from qanat.deploy.lint.registry import Hit, on_document
+from qanat.deploy.lint.rules.service import port_ranges, ports_in_words
 from qanat.deploy.lint.view import LaunchView
+from qanat.deploy.sources.values import Place
 
 _APART = re.compile(
     r"(?:^|[\s;])(?:else|elif|fi|done|esac|;;|wait|kill|pkill|killall)(?:[\s;]|$)|^\s*\}|\b(?:stop|rm|down)\b",
@@ -19,6 +21,7 @@ _APART = re.compile(
 _BACKGROUND = re.compile(r"(?<![&>])&(?![&>])")
 _DETACHED = re.compile(r"(?:docker|podman|nerdctl)\s+run\b[^\n]*\s(?:--detach|-[it]*d[it]*)\b")
 _DEVICE = re.compile(r"/dev/davinci(\d+)")
+DEFAULT_PORT = 8000
 METRICS = "PROMETHEUS_MULTIPROC_DIR"
 
 
@@ -92,6 +95,38 @@ def cards(view: DocumentView) -> Iterator[Hit]:
                 f"{shares[0]:g} of the memory; this one asks for {shares[1]:g}"
             )
             yield Hit("MEM004", second.place("--gpu-memory-utilization"), message)
+
+
+def _has_host_network(server: LaunchView) -> bool:
+    container = server.launch.container
+    network = container.settings.get("network") if container is not None else None
+    return container is None or (network is not None and network.text == "host")
+
+
+def _listening(server: LaunchView) -> list[tuple[str, range, Place]]:
+    """The ports a server listens on, the default of --port among them."""
+    found = port_ranges(server)
+    if server.get("--port") is None and not server.switch("--headless"):
+        found.append(("--port", range(DEFAULT_PORT, DEFAULT_PORT + 1), server.launch.place))
+    return found
+
+
+@on_document("PORT003")
+def ports(view: DocumentView) -> Iterator[Hit]:
+    """Servers that run at once on one host and listen on a common port."""
+    for first, second in _pairs(view):
+        if not (_has_host_network(first) and _has_host_network(second)):
+            continue
+        for name, used, place in _listening(second):
+            for other, taken, _ in _listening(first):
+                # Nodes of one group are given the same control port and count their ranks from one kv_port.
+                is_shared = name == other != "--port" and second.dp > 1
+                if not is_shared and max(used.start, taken.start) < min(used.stop, taken.stop):
+                    message = (
+                        f"{name} uses {ports_in_words(used)}; the server in line {first.launch.place.line} uses "
+                        f"{ports_in_words(taken)} for {other}"
+                    )
+                    yield Hit("PORT003", place, message)
 
 
 @on_document("ENV022", "ENV033")

@@ -104,12 +104,15 @@ def ports(view: LaunchView) -> Iterator[Hit]:
     for index, (name, used, place) in enumerate(found):
         for other, taken, _ in found[:index]:
             if max(used.start, taken.start) < min(used.stop, taken.stop):
-                message = f"{name} uses {_range(used)}, {other} uses {_range(taken)}"
+                message = f"{name} uses {ports_in_words(used)}, {other} uses {ports_in_words(taken)}"
                 yield Hit("PORT001", place, message)
         if max(used.start, HCCL_PORTS.start) < min(used.stop, HCCL_PORTS.stop):
             if view.variable("HCCL_IF_BASE_PORT") is None:
-                yield Hit("PORT002", place, f"{name} uses {_range(used)}; HCCL listens on 60000 to 60015")
+                yield Hit(
+                    "PORT002", place, f"{name} uses {ports_in_words(used)}; HCCL listens on 60000 to 60015"
+                )
 
 
-def _range(ports: range) -> str:
+def ports_in_words(ports: range) -> str:
+    """A port, or the first and the last of a range."""
     return str(ports.start) if len(ports) == 1 else f"{ports.start} to {ports.stop - 1}"
