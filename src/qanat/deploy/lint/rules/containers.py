@@ -132,7 +132,7 @@ def with_scripts(files: FileSet) -> Iterator[Hit]:
 def _candidates(view: DocumentView, server: LaunchView) -> list[Container]:
     """The containers of a guide that a server may run in: those for its chip, else all of the file.
 
-    None if one of them may be for its chip: an image whose tag the reader is to fill in.
+    Empty if another one may be for its chip: an image whose tag the reader is to fill in.
     """
     containers = [one for one in view.document.containers if _chip_of(view.knowledge, one) is not None]
     same = [one for one in containers if _chip_of(view.knowledge, one) == server.chip]
