@@ -103,11 +103,12 @@ def test_ops_008_a_taken_port_fails_before_the_start(
         assert run(single, "--port", str(port), "--json") == 1
     report = json.loads(capsys.readouterr().out)
     told = [
-        each["seen"]
+        each["status"]
         for each in report["results"]
-        if each["check"] == "ports-free" and each["status"] == "fail"
+        if each["check"] == "ports-free"
+        and f"--port {port} on 0.0.0.0: address already in use" in each["seen"]
     ]
-    assert [f"--port {port} on 0.0.0.0: address already in use" in each for each in told] == [True]
+    assert told == ["fail"]  # another program of this machine may have another port
 
 
 def test_a_model_folder_with_a_pointer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

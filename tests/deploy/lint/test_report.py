@@ -1,16 +1,11 @@
 from __future__ import annotations
 
 import json
-import os
-import stat
-from pathlib import Path
-
-import pytest
 
 from qanat.deploy.knowledge.kinds.rules import Consequence, Severity
 from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.lint.finding import Edit, Finding, Fix
-from qanat.deploy.lint.fixes import apply_edits, chosen_fixes, read_file, write_file
+from qanat.deploy.lint.fixes import apply_edits, chosen_fixes
 from qanat.deploy.lint.report import json_report, sarif_report, text_report
 from qanat.deploy.sources.values import Place, Source
 
@@ -98,43 +93,3 @@ def test_fixes_that_touch_the_same_characters_are_not_both_made() -> None:
     assert chosen == [fixes[0], fixes[2]]
     edits = [edit for one in chosen for edit in one.fix.edits]
     assert apply_edits(SOURCE.text, [*edits, edits[0]]) == "vllm serve m \\\n  --port 1 --host 2\n"
-
-
-def test_a_file_is_replaced_whole_and_keeps_its_mode_and_bytes(tmp_path: Path) -> None:
-    path = tmp_path / "run.sh"
-    path.write_bytes(b"old")
-    path.chmod(0o750)
-    write_file(path, "new\r\n\udcff")
-    assert path.read_bytes() == b"new\r\n\xff"
-    assert stat.S_IMODE(path.stat().st_mode) == 0o750
-    assert os.listdir(tmp_path) == ["run.sh"]
-
-
-def test_files_of_windows_keep_their_encoding(tmp_path: Path) -> None:
-    path = tmp_path / "run.sh"
-    path.write_bytes("vllm serve 模型\r\n".encode("utf-16"))
-    assert read_file(path) == "vllm serve 模型\r\n"
-    write_file(path, "vllm serve 新\r\n")
-    assert path.read_bytes() == "vllm serve 新\r\n".encode("utf-16")
-
-
-def test_a_link_stays_a_link(tmp_path: Path) -> None:
-    (tmp_path / "real.sh").write_text("old")
-    (tmp_path / "link.sh").symlink_to("real.sh")
-    write_file(tmp_path / "link.sh", "new")
-    assert (tmp_path / "link.sh").is_symlink() and (tmp_path / "real.sh").read_text() == "new"
-
-
-def test_a_file_that_cannot_be_written_stays_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "run.sh"
-    path.write_text("old")
-
-    def refuse(*_: object) -> None:
-        raise OSError("no")
-
-    monkeypatch.setattr("os.replace", refuse)
-    with pytest.raises(OSError, match="no"):
-        write_file(path, "new")
-    assert path.read_text() == "old" and os.listdir(tmp_path) == ["run.sh"]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qanat.cli.command import Command
-from qanat.cli.deploy_actions.reading import read_action, say
+from qanat.cli.deploy_actions.reading import read_action, say, say_json
 from qanat.config.options import option
 from qanat.config.values import Kind
 from qanat.core.errors import ConfigError
@@ -17,7 +16,6 @@ from qanat.core.errors import ConfigError
 if TYPE_CHECKING:
     from qanat.deploy.diagnose.diagnosis import LogDiagnosis
     from qanat.deploy.diagnose.evidence import Evidence
-    from qanat.deploy.plan.model import Plan
 
 FOUND = 1
 """Exit code where something is wrong."""
@@ -123,7 +121,10 @@ def main(arguments: Sequence[str]) -> int:
         texts.append(metrics_report.text_report(evidence, verdicts))
         performance = metrics_report.json_report(evidence, verdicts)
         data = {**data, "performance": performance} if diagnosis is not None else performance
-    say(json.dumps(data, indent=2, ensure_ascii=False) if options.json else "\n\n".join(texts))
+    if options.json:
+        say_json(data)
+    else:
+        say("\n\n".join(texts))
     return FOUND if has_faults else 0
 
 
@@ -163,7 +164,9 @@ def _evidence(options: DiagnoseOptions) -> Evidence:
 
     evidence = Evidence()
     if options.plan:
-        plan = _read_plan(options.plan)
+        from qanat.deploy.plan.files import read_plan_file
+
+        plan = read_plan_file(Path(options.plan), "--plan")
         try:
             settings = settings_of_plan(plan, options.role)
         except KeyError:
@@ -178,16 +181,6 @@ def _evidence(options: DiagnoseOptions) -> Evidence:
     if options.metrics:
         evidence.metrics = read_metrics(options.metrics, options.before, options.interval_s)
     return evidence
-
-
-def _read_plan(path: str) -> Plan:
-    from qanat.deploy.plan.files import decode_plan
-
-    try:
-        text = Path(path).read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror or error}", param="--plan") from None
-    return decode_plan(text, path)
 
 
 def _add_settings(evidence: Evidence, options: DiagnoseOptions, diagnosis: LogDiagnosis | None) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from qanat.cli.command import Command
 from qanat.cli.deploy_actions.neighbours import Neighbours
-from qanat.cli.deploy_actions.reading import read_action, say
+from qanat.cli.deploy_actions.reading import read_action, say, say_json
 from qanat.cli.terminal import tell
 from qanat.config.options import option
 from qanat.config.values import Kind
@@ -94,13 +93,13 @@ def main(arguments: Sequence[str]) -> int:
             checked = done.left
     findings, num_files = checked.findings, len(checked.documents)
     if options.json:
-        say(json.dumps(report.json_report(findings, num_files), indent=2, ensure_ascii=False))
+        say_json(report.json_report(findings, num_files))
     elif options.sarif:
         from qanat import __version__
         from qanat.deploy.knowledge.load import load_knowledge
 
         sarif = report.sarif_report(findings, load_knowledge().rules, __version__)
-        say(json.dumps(sarif, indent=2, ensure_ascii=False))
+        say_json(sarif)
     else:
         say(report.text_report(findings, num_files))
     return FOUND if report.has_faults(findings) else 0
@@ -131,7 +130,7 @@ def _read(arguments: Sequence[str]) -> tuple[LintOptions, tuple[str, ...]]:
 
 def _texts(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Name and content of every file, each once."""
-    from qanat.deploy.lint.fixes import decode, read_file
+    from qanat.deploy.text_files import decode, read_file
 
     for word in words:
         if word == STANDARD_INPUT:
@@ -166,11 +165,11 @@ def _write(before: Mapping[str, str], after: Mapping[str, str]) -> None:
     Raises:
         ConfigError: a file cannot be written.
     """
-    from qanat.deploy.lint.fixes import write_file
+    from qanat.deploy.text_files import rewrite_file
 
     for path, text in after.items():
         if text != before[path]:
             try:
-                write_file(Path(path), text)
+                rewrite_file(Path(path), text)
             except OSError as error:
                 raise ConfigError(f"{path} cannot be written: {error.strerror or error}") from None

@@ -24,7 +24,7 @@ class Neighbours:
 
         Links are followed first: a link that leads out of the folder is not read.
         """
-        from qanat.deploy.lint.fixes import decode
+        from qanat.deploy.text_files import decode
 
         try:
             file = Path(path).resolve()

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qanat.cli.command import Command
-from qanat.cli.deploy_actions.reading import read_action, say
+from qanat.cli.deploy_actions.reading import read_action, say, say_json
 from qanat.cli.terminal import tell
 from qanat.config.options import option
 from qanat.config.values import Kind
@@ -155,15 +152,18 @@ def main(arguments: Sequence[str]) -> int:
         raise ConfigError(f"{words[0]!r} belongs to no flag; the model is named by --model.")
     wish = read_wish(flags, is_asking=flags.interactive)
     from qanat.deploy.plan.planner import plan
-    from qanat.deploy.plan.report import text_report, to_json
+    from qanat.deploy.plan.report import json_report, text_report
 
     made = plan(wish)
     if flags.output is not None:
         from qanat.deploy.plan.files import encode_plan
 
-        write_atomically(Path(flags.output), encode_plan(made))
+        _write(Path(flags.output), encode_plan(made))
         tell(f"the plan is in {flags.output}; qanat deploy render {flags.output} FOLDER makes scripts of it")
-    say(to_json(made) if flags.json else text_report(made))
+    if flags.json:
+        say_json(json_report(made))
+    else:
+        say(text_report(made))
     return 0
 
 
@@ -207,11 +207,9 @@ def _fields_of_file(path: str) -> dict[str, Any]:
     import msgspec
 
     from qanat.deploy.plan.files import decode_partial_wish
+    from qanat.deploy.text_files import read_text
 
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--wish {path} cannot be read: {error}", param="--wish") from None
+    text = read_text(Path(path), "--wish")
     known: dict[str, Any] = msgspec.to_builtins(decode_partial_wish(text, path))
     return known
 
@@ -252,33 +250,11 @@ def _ask_at_terminal(question: str) -> str | None:
     return line.rstrip("\n") if line else None
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Writes a file in one step: readers see the old one or the new one.
+def _write(path: Path, text: str) -> None:
+    from qanat.deploy.text_files import replace_file
 
-    Raises:
-        ConfigError: it cannot be written; what was there is as it was.
-    """
-    target = path.resolve()
-    mode = target.stat().st_mode & 0o7777 if target.exists() else 0o666 & ~_umask()
-    name = None
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, mode)
-        os.replace(name, target)
+        replace_file(path, text.encode())
     except OSError as error:
-        if name is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(name)
-        raise ConfigError(
-            f"--output {path} cannot be written: {error.strerror or error}", param="--output"
-        ) from None
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+        why = f"--output {path} cannot be written: {error.strerror or error}"
+        raise ConfigError(why, param="--output") from None

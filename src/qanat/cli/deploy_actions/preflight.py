@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qanat.cli.command import Command
-from qanat.cli.deploy_actions.reading import read_action, say
+from qanat.cli.deploy_actions.reading import read_action, say, say_json
 from qanat.cli.terminal import tell
 from qanat.config.options import option
 from qanat.config.values import Kind
@@ -156,14 +155,12 @@ def _check_flags(options: PreflightOptions, words: Sequence[str]) -> None:
 def _host(options: PreflightOptions) -> Host:
     from qanat.deploy.preflight.host import ThisHost
     from qanat.deploy.preflight.recording import FILE_NAME, RecordedHost, decode_recording
+    from qanat.deploy.text_files import read_text
 
     if options.replay is None:
         return ThisHost()
     path = Path(options.replay) / FILE_NAME
-    try:
-        return RecordedHost(decode_recording(path.read_text(encoding="utf-8"), str(path)))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--replay: {path} cannot be read: {error}", param="--replay") from None
+    return RecordedHost(decode_recording(read_text(path, "--replay"), str(path)))
 
 
 def _compare(options: PreflightOptions, host: Host, target: Target) -> tuple[Result, ...]:
@@ -212,7 +209,7 @@ def _report(options: PreflightOptions, host: Host, target: Target, results: Sequ
 
     node = target.node.name if target.node else ""
     if options.json:
-        say(json.dumps(json_report(results, node, host.host_name()), indent=2, ensure_ascii=False))
+        say_json(json_report(results, node, host.host_name()))
     else:
         say(text_report(results, _heading(host, target)))
     return FAILED if has_failed(results) else 0

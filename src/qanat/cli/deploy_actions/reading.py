@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -36,6 +37,11 @@ def read_action(
         own[name].check(setting.value, setting.origin)
     values: dict[str, Any] = {name.replace("-", "_"): setting.value for name, setting in settings.items()}
     return options(**values), line.words
+
+
+def say_json(data: Any) -> None:
+    """Writes the result for programs."""
+    say(json.dumps(data, indent=2, ensure_ascii=False))
 
 
 def say(text: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from qanat.cli.command import Command
 from qanat.cli.deploy_actions.plan import WishFlags, read_wish
-from qanat.cli.deploy_actions.reading import read_action, say
+from qanat.cli.deploy_actions.reading import read_action, say, say_json
 from qanat.cli.terminal import tell
 from qanat.config.options import option
 from qanat.config.values import Kind
@@ -89,7 +88,7 @@ def main(arguments: Sequence[str]) -> int:
             "is_dry_run": flags.dry_run,
             "files": [asdict(one) for one in changes],
         }
-        say(json.dumps(report, indent=2, ensure_ascii=False))
+        say_json(report)
     else:
         _tell_changes(folder, changes, flags.dry_run)
     empty = _empty_variables(folder, files[ENV_NAME].text)
@@ -114,7 +113,9 @@ def _plan_and_folder(flags: RenderFlags, words: Sequence[str]) -> tuple[Plan, Pa
             raise ConfigError(
                 f"{flag} is part of the plan {words[0]} already; give a plan or flags.", param=flag
             )
-        return read_plan(Path(words[0])), Path(words[1])
+        from qanat.deploy.plan.files import read_plan_file
+
+        return read_plan_file(Path(words[0])), Path(words[1])
     if not wished:
         raise ConfigError(
             f"{words[0]} alone is not enough: name a plan and the folder to write, or the folder with --model and "
@@ -124,23 +125,6 @@ def _plan_and_folder(flags: RenderFlags, words: Sequence[str]) -> tuple[Plan, Pa
     from qanat.deploy.plan.planner import plan
 
     return plan(wish), Path(words[0])
-
-
-def read_plan(path: Path) -> Plan:
-    """The plan in a file.
-
-    Raises:
-        ConfigError: it cannot be read, or is none.
-    """
-    from qanat.deploy.plan.files import decode_plan
-
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path}: no text in UTF-8; name a plan of qanat deploy plan --output.") from None
-    return decode_plan(text, str(path))
 
 
 def _tell_changes(folder: Path, changes: Sequence[Change], is_dry_run: bool) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from qanat.cli.command import Command
-from qanat.cli.deploy_actions.reading import read_action, say
+from qanat.cli.deploy_actions.reading import read_action, say, say_json
 from qanat.config.options import option
 from qanat.config.values import Kind
 from qanat.core.errors import ConfigError
@@ -123,7 +122,7 @@ def main(arguments: Sequence[str]) -> int:
     outcomes = asyncio.run(verify(context, checks, is_quiet=options.json))
 
     if options.json:
-        say(json.dumps(report.json_report(outcomes, context), indent=2, ensure_ascii=False))
+        say_json(report.json_report(outcomes, context))
     return FAILED if report.has_failed(outcomes) else 0
 
 

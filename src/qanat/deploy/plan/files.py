@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -10,6 +11,7 @@ import yaml
 from qanat.core.errors import ConfigError
 from qanat.deploy.plan.model import Plan
 from qanat.deploy.plan.wish import Wish
+from qanat.deploy.text_files import read_text
 
 DecodedT = TypeVar("DecodedT", Plan, Wish)
 
@@ -30,6 +32,15 @@ def decode_plan(text: str, where: str) -> Plan:
         ConfigError: no YAML, or not a plan; names the field.
     """
     return _decode(text, where, Plan, "a plan of `qanat deploy plan --output`")
+
+
+def read_plan_file(path: Path, param: str | None = None) -> Plan:
+    """The plan in a file; `param` is the flag that names it.
+
+    Raises:
+        ConfigError: it cannot be read, or is no plan; names the field.
+    """
+    return decode_plan(read_text(path, param), str(path))
 
 
 def decode_wish(text: str, where: str) -> Wish:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import textwrap
 from collections.abc import Iterator
@@ -156,8 +155,3 @@ def _choice(choice: Choice) -> Iterator[str]:
 
 def _gib(size_bytes: int) -> str:
     return f"{size_bytes / GIB:.1f} GiB"
-
-
-def to_json(plan: Plan) -> str:
-    """The plan as JSON text."""
-    return json.dumps(json_report(plan), indent=2, ensure_ascii=False)

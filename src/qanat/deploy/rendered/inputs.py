@@ -8,9 +8,8 @@ from typing import Any
 
 import msgspec
 
-from qanat.core.errors import ConfigError
 from qanat.deploy.node_settings import ADDRESS_VARIABLES, FIRST_ADDRESS_FLAGS, INTERFACE_VARIABLES
-from qanat.deploy.plan.files import decode_plan
+from qanat.deploy.plan.files import read_plan_file
 from qanat.deploy.plan.model import Node, Plan
 from qanat.deploy.plan.places import first_node
 from qanat.deploy.rendered.env_values import (
@@ -20,6 +19,7 @@ from qanat.deploy.rendered.env_values import (
     interface_variable,
     read_values,
 )
+from qanat.deploy.text_files import read_text
 
 PLAN_NAME = "plan.yaml"
 SOURCE_SCRIPT = "install/source.sh"
@@ -34,10 +34,10 @@ def read_plan(word: str) -> Plan:
     """
     path = Path(word)
     if not path.is_dir():
-        return decode_plan(_read(path), str(path))
-    plan = decode_plan(_read(path / PLAN_NAME), str(path / PLAN_NAME))
+        return read_plan_file(path)
+    plan = read_plan_file(path / PLAN_NAME)
     edited = path / ENV_FILE
-    return with_edits(plan, read_values(_read(edited))) if edited.exists() else plan
+    return with_edits(plan, read_values(read_text(edited))) if edited.exists() else plan
 
 
 def is_from_source(word: str) -> bool:
@@ -70,11 +70,3 @@ def _settings(plan: Plan, node: Node) -> Node:
     first = first_node(plan, node).address
     flags.update({name: first for name in FIRST_ADDRESS_FLAGS if name in flags and first})
     return msgspec.structs.replace(node, env=env, flags=flags)
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise ConfigError(f"{path} cannot be read: {reason}") from None

@@ -153,17 +153,17 @@ class Value:
 
 def join(parts: Sequence[Value], place: Place, source: Source) -> Value:
     """Values written without a gap between them, as one."""
-    text, spans, unknown = "", [], []
+    text = ""
+    spans: list[Span] = []
+    unknown: list[str] = []
     for part in parts:
         own = part.spans_in(source)
-        spans += (
-            own
-            if not text
-            else [
+        if text:
+            own = tuple(
                 Span(len(text) + span.start, span.length, span.source_start, span.source_end, span.source)
                 for span in own
-            ]
-        )
+            )
+        spans += own
         text += part.text
         unknown += [name for name in part.unknown if name not in unknown]
     return Value(text, place, tuple(unknown), tuple(spans), source)
