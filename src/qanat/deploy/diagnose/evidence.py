@@ -31,8 +31,7 @@ PLAIN_BLOCK_TOKENS = 128
 
 def threshold(name: str) -> float:
     """A number that figures are compared with."""
-    value: float = load_knowledge().tables["diagnose_thresholds"].entries[name].value
-    return value
+    return load_knowledge().threshold("diagnose_thresholds", name)
 
 
 @dataclass

@@ -94,6 +94,11 @@ class Knowledge:
         value: float = self.tables["estimates"].entries[name].value
         return value
 
+    def threshold(self, table: str, name: str) -> float:
+        """A number that checks, questions or scripts work with, in the unit of its entry."""
+        value: float = self.tables[table].entries[name].value
+        return value
+
     @property
     def weights(self) -> tuple[Weights, ...]:
         """Published weights of all models."""

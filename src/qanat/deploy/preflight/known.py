@@ -26,13 +26,12 @@ def settings() -> Mapping[str, HostSetting]:
 
 def threshold(name: str) -> float:
     """A number that checks compare with, in the unit of its entry."""
-    value: float = load_knowledge().tables["host_thresholds"].entries[name].value
-    return value
+    return load_knowledge().threshold("host_thresholds", name)
 
 
 def ray_port() -> int:
     """The port that rendered scripts start Ray on."""
-    return int(load_knowledge().tables["container_thresholds"].entries["ray-port"].value)
+    return int(load_knowledge().threshold("container_thresholds", "ray-port"))
 
 
 def drivers(cann: str) -> DriverSupport | None:

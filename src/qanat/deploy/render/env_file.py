@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from qanat.deploy.knowledge.kinds.numbers import Threshold
 from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.plan.model import Node, Plan
 from qanat.deploy.plan.places import has_model_path
@@ -59,9 +58,7 @@ class EnvSetting:
 
 def threshold(name: str) -> int:
     """A number of the knowledge base that scripts start with."""
-    entry = load_knowledge().tables["container_thresholds"].entries[name]
-    assert isinstance(entry, Threshold)
-    return int(entry.value)
+    return int(load_knowledge().threshold("container_thresholds", name))
 
 
 def draft_path(plan: Plan) -> str | None:
