@@ -186,7 +186,6 @@ def container_files(
         _docker_run(plan, runnable, pieces, inner),
         body("started.sh"),
     ]
-    title = f"Starts {runnable.what} in a container, or leaves it if it runs.\n{runnable.order}{NO_WAIT}"
     stop = [
         assignments(
             {"deployment": values["deployment"], "node": runnable.name, "stop_timeout_s": _stop_timeout()}
@@ -194,12 +193,7 @@ def container_files(
         body("say.sh"),
         body("stop_container.sh"),
     ]
-    return {
-        f"{runnable.folder}/{start_name}": RenderedFile(script(title, parts), is_executable=True),
-        f"{runnable.folder}/stop.sh": RenderedFile(
-            script(f"Stops {runnable.what}, and nothing else.", stop), is_executable=True
-        ),
-    }
+    return _start_and_stop(runnable, start_name, " in a container", parts, stop)
 
 
 def _docker_run(plan: Plan, runnable: Runnable, pieces: Sequence[str], inner: Sequence[str]) -> str:
@@ -242,7 +236,6 @@ def process_files(runnable: Runnable, start: Sequence[str], start_name: str) -> 
         body("start_process.sh"),
         body("started.sh"),
     ]
-    title = f"Starts {runnable.what}, or leaves it if it runs.\n{runnable.order}{NO_WAIT}"
     stop = [
         source_environment(runnable.depth),
         assignments({"node": runnable.name, "stop_timeout_s": _stop_timeout()}),
@@ -250,8 +243,16 @@ def process_files(runnable: Runnable, start: Sequence[str], start_name: str) -> 
         body("process.sh"),
         body("stop_process.sh"),
     ]
+    return _start_and_stop(runnable, start_name, "", parts, stop)
+
+
+def _start_and_stop(
+    runnable: Runnable, start_name: str, where: str, start: Sequence[str], stop: Sequence[str]
+) -> Files:
+    """The script that starts something and the one that stops it; `where` is for the title."""
+    title = f"Starts {runnable.what}{where}, or leaves it if it runs.\n{runnable.order}{NO_WAIT}"
     return {
-        f"{runnable.folder}/{start_name}": RenderedFile(script(title, parts), is_executable=True),
+        f"{runnable.folder}/{start_name}": RenderedFile(script(title, start), is_executable=True),
         f"{runnable.folder}/stop.sh": RenderedFile(
             script(f"Stops {runnable.what}, and nothing else.", stop), is_executable=True
         ),
