@@ -10,8 +10,8 @@ from qanat.deploy.plan.limits import limits_of, unit_of, wished_context, wished_
 from qanat.deploy.plan.measure import measure
 from qanat.deploy.plan.shape import Shape
 from qanat.deploy.plan.switches import choose_switches
+from qanat.deploy.sizing.memory import gib
 
-GIB = 2**30
 ROUND_TOKENS = 1024
 LEAST_CONTEXT = 2048
 """Where nobody asked for a context, no shorter one is chosen to make a model fit."""
@@ -208,9 +208,4 @@ def _note_limits(task: Task, engine: Engine) -> None:
         advice.compute("--gpu-memory-utilization", engine.share)
     if engine.sizes:
         advice.compute("cudagraph_capture_sizes", list(engine.sizes))
-    advice.compute("HCCL_BUFFSIZE", engine.buffer_mib)
-
-
-def gib(size_bytes: int) -> str:
-    """A size in words."""
-    return f"{size_bytes / GIB:.1f} GiB"
+    advice.compute("HCCL_BUFFSIZE", engine.buffer_mib, by=str(advice.numbers["buffer"]))

@@ -12,8 +12,8 @@ import msgspec
 from qanat.deploy.plan.advice import WISH
 from qanat.deploy.plan.model import Choice, Node, Plan, Role
 from qanat.deploy.plan.script import flag_words
+from qanat.deploy.sizing.memory import gib
 
-GIB = 2**30
 WIDTH = 110
 LEARNT = {
     "source": "read in source",
@@ -121,20 +121,20 @@ def _memory(plan: Plan, role: Role) -> Iterator[str]:
     own = f", {role.name}" if len(plan.roles) > 1 else ""
     share = role.flags["gpu-memory-utilization"]
     yield ""
-    yield f"Memory of one NPU{own}: {_gib(memory.total_bytes)}, budget {_gib(memory.budget_bytes)} ({share:g})"
+    yield f"Memory of one NPU{own}: {gib(memory.total_bytes)}, budget {gib(memory.budget_bytes)} ({share:g})"
     rows = [
         (item.name, item.size_bytes, "in budget" if item.is_in_budget else "on top", item.how)
         for item in memory.items
     ]
     needed = (
-        f"{_gib(memory.needed_pool_bytes)} needed; {memory.num_blocks} blocks of {memory.block_tokens} tokens"
+        f"{gib(memory.needed_pool_bytes)} needed; {memory.num_blocks} blocks of {memory.block_tokens} tokens"
     )
     place = sum(item.is_in_budget for item in memory.items)
     rows.insert(place, ("cache", memory.pool_bytes, "in budget", needed))
     rows.append(("head-room", memory.head_room_bytes, "on top", "stays free"))
     width = max(len(name) for name, *_ in rows)
     for name, size_bytes, where, how in rows:
-        first = f"  {name:{width}}  {_gib(size_bytes):>9}  {where:9}  "
+        first = f"  {name:{width}}  {gib(size_bytes):>9}  {where:9}  "
         yield from _wrapped(how, first, " " * len(first))
     yield (
         f"  longest request {memory.longest_context} tokens; requests of {role.flags['max-model-len']} tokens at once, "
@@ -151,7 +151,3 @@ def _choice(choice: Choice) -> Iterator[str]:
     if choice.changes_if:
         text += f" Changes with: {choice.changes_if.rstrip('.')}."
     yield from _wrapped(text, "      ", "      ")
-
-
-def _gib(size_bytes: int) -> str:
-    return f"{size_bytes / GIB:.1f} GiB"

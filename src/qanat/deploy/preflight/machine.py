@@ -12,9 +12,9 @@ from qanat.deploy.preflight.host import Host
 from qanat.deploy.preflight.known import failure, good, settings, threshold, unknown, warning
 from qanat.deploy.preflight.result import Result
 from qanat.deploy.preflight.target import Target
+from qanat.deploy.sizing.memory import GIB
 from qanat.deploy.sizing.weights import total_weight_bytes
 
-GIB = 2**30
 GOVERNOR_FILE = "/sys/devices/system/cpu/cpu{}/cpufreq/scaling_governor"
 HUGE_PAGES_FILE = "/sys/kernel/mm/transparent_hugepage/enabled"
 _LIMIT = re.compile(r"^(Max [a-z ]+?)\s{2,}(\S+)\s+(\S+)", re.MULTILINE)

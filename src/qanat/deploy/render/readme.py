@@ -18,9 +18,8 @@ from qanat.deploy.render.readme_steps import change, measure, other_ways, steps,
 from qanat.deploy.render.readme_texts import Texts, texts_of
 from qanat.deploy.render.start import chip_of
 from qanat.deploy.rendered.env_values import MODEL_PATH, address_variable
+from qanat.deploy.sizing.memory import GIB
 from qanat.deploy.sizing.weights import total_weight_bytes
-
-GIB = 2**30
 
 
 def files(plan: Plan, options: RenderOptions) -> Files:

@@ -6,6 +6,13 @@ import msgspec
 
 from qanat.deploy.knowledge.entry import Confidence
 
+GIB = 2**30
+
+
+def gib(size_bytes: int) -> str:
+    """A size in words, such as "61.2 GiB"."""
+    return f"{size_bytes / GIB:.1f} GiB"
+
 
 class MemoryItem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Bytes of one NPU that one thing takes.
