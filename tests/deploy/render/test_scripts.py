@@ -1,4 +1,4 @@
-"""Every script of every example plan, as text: for shellcheck, bash, the linter and the flags of the version."""
+"""Every script of every example plan, as text: for shellcheck, bash and the flags of the version."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ import msgspec
 import pytest
 
 from qanat.core.errors import ConfigError
-from qanat.deploy.knowledge.kinds.rules import Severity
 from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.knowledge.versions import Presence, must_parse
-from qanat.deploy.lint.engine import lint
 from qanat.deploy.plan.files import decode_plan
 from qanat.deploy.plan.model import Plan
 from qanat.deploy.plan.wish import Topology
@@ -50,17 +48,6 @@ def check_scripts(files: Files, folder: Path) -> None:
         assert parsed.returncode == 0, (script, parsed.stderr)
 
 
-def faults(files: Files) -> list[tuple[str, int, str, str]]:
-    """What the linter finds above info in the files that it reads from a folder."""
-    documents = [
-        read_document(path, file.text)
-        for path, file in files.items()
-        if path.endswith((".sh", ".yaml", ".md"))
-    ]
-    found = [one for one in lint(documents) if one.severity is not Severity.INFO]
-    return [(one.place.path, one.place.line, one.rule_id, one.message) for one in found]
-
-
 def check_flags(plan: Plan, files: Files) -> None:
     """Every flag that an engine is given exists in the plan's release."""
     table = load_knowledge().serve_flags
@@ -79,11 +66,6 @@ def check_flags(plan: Plan, files: Files) -> None:
 @pytest.mark.parametrize(("name", "install"), CASES)
 def test_scripts_are_good_bash(name: str, install: Install, tmp_path: Path) -> None:
     check_scripts(rendered(name, install), tmp_path)
-
-
-@pytest.mark.parametrize(("name", "install"), CASES)
-def test_the_linter_finds_nothing(name: str, install: Install) -> None:
-    assert faults(rendered(name, install)) == []
 
 
 @pytest.mark.parametrize("name", PLANS)
