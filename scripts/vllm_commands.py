@@ -21,11 +21,11 @@ from qanat.deploy.knowledge.kinds.settings import Flag as KnownFlag
 from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.knowledge.versions import Presence, must_parse
 from qanat.deploy.lint.files import Versions, view_document
-from qanat.deploy.lint.fixes import read_file
 from qanat.deploy.lint.view import LaunchView
 from qanat.deploy.sources.documents import read_documents
 from qanat.deploy.sources.json_text import UNKNOWN, JsonNode, read_json
 from qanat.deploy.sources.values import Value
+from qanat.deploy.text_files import read_file
 
 STANDING_FOR = {"int": "1", "float": "0.5", "json": "{}", "bool": "true"}
 """A value of each kind for one that nobody knows."""
