@@ -43,6 +43,15 @@ MTP = '--speculative-config \'{"method": "qwen3_5_mtp", "num_speculative_tokens"
 RECOMPUTE = ', "kv_load_failure_policy": "recompute"'
 LOCAL_RESOURCES = ', "kv_connector_extra_config": {"ascend_local_comm_res_path": "/etc/hixlep"}'
 IDENTITY = ', "engine_id": "1"'
+SC = "docker run quay.io/ascend/vllm-ascend:v0.23.0-310p vllm serve vllm-ascend/Qwen3-32B-w8a8sc-310-vllm-tp4"
+SC_PARTS = {
+    "tp": "-tp 4",
+    "type": "--dtype float16",
+    "loader": "--load-format sharded_state",
+    "window": "--max-model-len 16384",
+    "graphs": '@C<"cudagraph_mode": "FULL_DECODE_ONLY", "cudagraph_capture_sizes": [8, 32]>@',
+    "extension": '@A<"ascend_compilation_config": {"enable_npugraph_ex": false}>@',
+}
 MIXED_IMAGE = "docker run {flags} quay.io/ascend/vllm-ascend:{tag} bash"
 
 
@@ -813,7 +822,27 @@ REFUSED = [
         f"{DENSE} --enable-auto-tool-choice --tool-call-parser hermes",
     ),
 ]
+
+
+def compressed(**changed: str) -> str:
+    """A server of compressed weights on a 310P as it should be, with some parts changed."""
+    return " ".join([SC, *{**SC_PARTS, **changed}.values()])
+
+
+HYBRID_310P = "docker run quay.io/ascend/vllm-ascend:v0.23.0-310p vllm serve Eco-Tech/Qwen3.6-27B-w8a8 -tp 2"
+CHIPS = [
+    Example("NPU001", compressed(type=""), compressed()),
+    Example("NPU001", compressed(type="--dtype bfloat16"), compressed(type="--dtype half")),
+    Example("NPU002", compressed(loader=""), compressed()),
+    Example("NPU003", compressed(graphs='@C<"cudagraph_capture_sizes": [1, 8, 32]>@'), compressed()),
+    Example("NPU003", compressed(graphs=""), compressed(graphs="--enforce-eager")),
+    Example("NPU004", compressed(window=""), compressed()),
+    Example("NPU004", compressed(window="--max-model-len 32768"), compressed(window="--max-model-len 20480")),
+    Example("NPU005", compressed(tp="-tp 8"), compressed()),
+    Example("NPU006", HYBRID_310P, f"{HYBRID_310P} --mamba-ssm-cache-dtype float16"),
+    Example("NPU007", compressed(extension=""), compressed()),
+]
 TOGETHER = ["TXT007"]
 """Rules that take more than one file; they are tested by themselves."""
 
-EXAMPLES = COMMAND_LINE + ENVIRONMENT + GRAPHS + MODELS + SERVICE + HOSTS + MEMORY + CLAIMS + REFUSED
+EXAMPLES = COMMAND_LINE + ENVIRONMENT + GRAPHS + MODELS + SERVICE + HOSTS + MEMORY + CLAIMS + REFUSED + CHIPS

@@ -46,11 +46,11 @@ CASES = {
     "image of another chip": (wish(image="v0.23.0-950dt"), ["another chip", "a3"]),
     "mx weights on A3": (wish(weights="w4a4-mxfp4"), ["A3 does not compute in w4a4-mxfp4"]),
     "mx weights on A2": (wish(hardware="A2", weights="w8a8-mxfp8"), ["A2 does not compute"]),
-    "bf16 on 310P": (
-        wish(model="Qwen3-32B", hardware="310P", weights="bf16"),
-        ["310P does not compute in bf16"],
+    "4 bits on 310P": (
+        wish(model="Qwen3-32B", hardware="310P", weights="w4a8"),
+        ["310P does not compute in w4a8"],
     ),
-    "experts on 310P": (wish(hardware="310P"), ["310P", "dense models only"]),
+    "large models on 310P": (wish(hardware="310P"), ["310P", "up to 35B"]),
     "context beyond the window": (
         wish(model="Qwen3-32B", max_model_len=100000),
         ["100000", "40960", "without YaRN"],

@@ -27,6 +27,9 @@ LOOKED_UP = (
     "unequal blocks",
     "draft download",
     "router",
+    "window",
+    "drafting",
+    "capture limit",
 )
 """What is looked up without a note in the plan's choices."""
 
@@ -54,6 +57,10 @@ def many_wishes() -> Iterator[Wish]:
     for model in ("Qwen3-32B", "Qwen3.5-35B-A3B"):
         for image in (None, "0.18.0", "0.11.0"):
             yield Wish(model=model, hardware="A3", max_model_len=10**6, image=image)
+    yield Wish(model="Qwen3.5-27B", hardware="A3", speculation="mtp", image="0.17.0rc1")
+    yield Wish(model="Qwen3.6-27B", hardware="310P", speculation="mtp")
+    yield Wish(model="Qwen3-32B", hardware="310P", speculation="eagle3")
+    yield Wish(model="Qwen3.5-2B", hardware="310P", weights="w8a8")
 
 
 @pytest.fixture(scope="module")
@@ -147,6 +154,13 @@ def test_the_first_practice_that_holds_counts_and_one_always_holds() -> None:
         "multistream_overlap_shared_expert",
         "kv_port",
         "unequal blocks",
+        "window",
+        "drafting",
+        "capture limit",
+        "--dtype",
+        "--load-format",
+        "--mamba-ssm-cache-dtype",
+        "ascend_compilation_config.fuse_norm_quant",
     }
     for what, entries in by_what.items():
         last = entries[-1]

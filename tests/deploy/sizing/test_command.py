@@ -9,6 +9,7 @@ import pytest
 
 from qanat.cli.main import main
 from qanat.deploy.sizing.budget import memory_of, visible_bytes
+from qanat.deploy.sizing.communicators import uses_mc2
 from qanat.deploy.sizing.layout import Layout
 from tests.deploy.sizing.cases import CHIPS, MODELS, drafter_of
 
@@ -68,6 +69,9 @@ def test_memory_of_a_plan_follows_from_its_flags(name: str, capsys: pytest.Captu
             prefix_caching=flags["enable-prefix-caching"],
             capture_sizes=tuple(role["capture_sizes"]),
             hccl_buffer_mib=int(role["env"].get("HCCL_BUFFSIZE", 200)),
+            is_mc2=uses_mc2(
+                CHIPS[plan["chip"]], model, flags["tensor-parallel-size"] * flags["data-parallel-size"]
+            ),
             language_model_only=plan["wish"]["language_model_only"],
         )
         memory = memory_of(layout)

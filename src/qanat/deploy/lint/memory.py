@@ -135,6 +135,7 @@ def _layout_of(view: LaunchView) -> Layout | None:
         is_mc2=view.is_expert_parallel and chip.name == "A3",
         is_fused_mc2=view.fused_mc2 is not None and view.fused_mc2.is_on,
         language_model_only=view.switch("--language-model-only") is True,
+        has_full_mask=chip.has_full_mask,
         state_element_bytes=2 if (view.text("--mamba-ssm-cache-dtype") or "").endswith("16") else 4,
     )
 

@@ -144,9 +144,9 @@ class Advice:
         self._follow(what, practice, practice.value)
         return practice.value
 
-    def compute(self, what: str, value: Any) -> None:
-        """Notes a computed value with the reason of its practice."""
-        practice = self.find(what)
+    def compute(self, what: str, value: Any, by: str | None = None) -> None:
+        """Notes a computed value with the reason of its practice, or of another one that decided it."""
+        practice = self.find(by or what)
         if practice is not None:
             self._follow(what, practice, value)
 

@@ -11,11 +11,11 @@ from qanat.deploy.plan.advice import Advice
 from qanat.deploy.plan.arrangement import Arrangement
 from qanat.deploy.plan.checks import cautions
 from qanat.deploy.plan.engines import Engine
-from qanat.deploy.plan.flags import engine_flags, needs_download
+from qanat.deploy.plan.flags import engine_flags
 from qanat.deploy.plan.model import Choice, Node, Plan, Proxy, Role
 from qanat.deploy.plan.nodes import check_ports, engine_port, make_nodes, ports_of
 from qanat.deploy.plan.overrides import Overrides, apply
-from qanat.deploy.plan.subject import Subject
+from qanat.deploy.plan.subject import Subject, needs_download
 from qanat.deploy.plan.transfer import choose_connector, choose_proxy, transfer_flags
 from qanat.deploy.plan.wish import Topology, Wish
 

@@ -8,6 +8,7 @@ import re
 import msgspec
 
 from qanat.deploy.knowledge.base import Knowledge
+from qanat.deploy.knowledge.kinds.practices import Practice
 from qanat.deploy.knowledge.kinds.rules import Severity
 from qanat.deploy.lint.engine import lint
 from qanat.deploy.plan.advice import Advice, Situation
@@ -164,6 +165,19 @@ def check_window(wish: Wish, subject: Subject, window: int, advice: Advice) -> N
         how = " without YaRN" if "hf-overrides" not in wish.overrides else ""
     why = f"--max-model-len {wish.max_model_len} exceeds the window of {subject.model.name}, {window} tokens{how}."
     raise ImpossibleWish(why, param="--max-model-len", candidates=candidates)
+
+
+def check_chip_window(wish: Wish, subject: Subject, practice: Practice) -> None:
+    """Refuses contexts beyond what a chip is good for, whatever the model's window.
+
+    Raises:
+        ImpossibleWish: with the reason of the practice.
+    """
+    limit = int(str(practice.value))
+    if wish.max_model_len is not None and wish.max_model_len > limit:
+        why = f"--max-model-len {wish.max_model_len} on {subject.chip.name}: {practice.reason} ({practice.source})."
+        candidates = [msgspec.structs.replace(wish, max_model_len=limit)]
+        raise ImpossibleWish(why, param="--max-model-len", candidates=candidates)
 
 
 def checked(plan: Plan, wish: Wish) -> Plan:

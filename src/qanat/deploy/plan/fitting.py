@@ -188,24 +188,20 @@ def _note_limits(task: Task, engine: Engine) -> None:
         "block": engine.memory.block_tokens,
         "room": gib(engine.memory.head_room_bytes),
     }
-    if wish.max_model_len is not None:
-        advice.state("--max-model-len", limits.max_model_len)
-    else:
-        advice.compute("--max-model-len", limits.max_model_len)
-    if task.max_num_seqs is not None:
-        advice.state("--max-num-seqs", limits.max_num_seqs)
-    else:
-        advice.compute("--max-num-seqs", limits.max_num_seqs)
+    _note(advice, "--max-model-len", wish.max_model_len, limits.max_model_len)
+    _note(advice, "--max-num-seqs", task.max_num_seqs, limits.max_num_seqs)
     if wish.concurrency is not None:
         advice.state("concurrency", wish.concurrency)
-    if wish.max_num_batched_tokens is not None:
-        advice.state("--max-num-batched-tokens", limits.max_num_batched_tokens)
-    else:
-        advice.compute("--max-num-batched-tokens", limits.max_num_batched_tokens)
-    if wish.gpu_memory_utilization is not None:
-        advice.state("--gpu-memory-utilization", engine.share)
-    else:
-        advice.compute("--gpu-memory-utilization", engine.share)
+    _note(advice, "--max-num-batched-tokens", wish.max_num_batched_tokens, limits.max_num_batched_tokens)
+    _note(advice, "--gpu-memory-utilization", wish.gpu_memory_utilization, engine.share)
     if engine.sizes:
         advice.compute("cudagraph_capture_sizes", list(engine.sizes))
     advice.compute("HCCL_BUFFSIZE", engine.buffer_mib, by=str(advice.numbers["buffer"]))
+
+
+def _note(advice: Advice, what: str, stated: int | float | None, value: int | float) -> None:
+    """Notes a value as what the user stated, or as computed where nothing was."""
+    if stated is not None:
+        advice.state(what, value)
+    else:
+        advice.compute(what, value)

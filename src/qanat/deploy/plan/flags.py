@@ -12,7 +12,7 @@ from qanat.deploy.knowledge.versions import Presence
 from qanat.deploy.plan.engines import Engine
 from qanat.deploy.plan.errors import ImpossibleWish
 from qanat.deploy.plan.placing import put
-from qanat.deploy.plan.subject import Subject
+from qanat.deploy.plan.subject import Subject, needs_download
 from qanat.deploy.plan.wish import Topology, Wish
 
 VARIABLES = (
@@ -24,6 +24,11 @@ VARIABLES = (
     "HCCL_CONNECT_TIMEOUT",
     "VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT",
 )
+PLAIN_FLAGS = ("--dtype", "--load-format", "--mamba-ssm-cache-dtype")
+"""Flags that some chips and weights ask for."""
+COMPILATION = "ascend_compilation_config"
+COMPILATION_KEYS = ("enable_npugraph_ex", "fuse_norm_quant")
+"""Keys of it that some chips ask to be off."""
 OPEN_EULER = "openeuler"
 
 
@@ -52,6 +57,10 @@ def engine_flags(
     flags["enable-prefix-caching"] = switches.prefix_caching
     if subject.weights.variant != "bf16":
         flags["quantization"] = engine.advice.take("--quantization")
+    for name in PLAIN_FLAGS:
+        value = engine.advice.take(name)
+        if value is not None:
+            flags[name.removeprefix("--")] = value
     if wish.language_model_only and subject.model.has_vision:
         _check_flag("--language-model-only", wish, subject, knowledge)
         flags["language-model-only"] = True
@@ -110,8 +119,9 @@ def _switches(
     for name, value in wanted.items():
         if not put(name, value, subject.version, knowledge, keys, env):
             advice.reckon(name, "not set", f"{subject.version} does not have it")
-    if advice.take("ascend_compilation_config.enable_npugraph_ex") is False:
-        keys["ascend_compilation_config"] = {"enable_npugraph_ex": False}
+    for key in COMPILATION_KEYS:
+        if advice.take(f"{COMPILATION}.{key}") is False:
+            keys.setdefault(COMPILATION, {})[key] = False
     return keys, env
 
 
@@ -144,8 +154,3 @@ def _variables(engine: Engine, wish: Wish, subject: Subject) -> dict[str, str]:
     if needs_download(wish) and subject.is_published:
         env["VLLM_USE_MODELSCOPE"] = str(engine.advice.take("VLLM_USE_MODELSCOPE"))
     return env
-
-
-def needs_download(wish: Wish) -> bool:
-    """Whether `vllm serve` is given a repository rather than a folder."""
-    return wish.model_path is None and not wish.model.startswith("/")

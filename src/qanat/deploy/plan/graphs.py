@@ -47,6 +47,13 @@ def capture_sizes(step: int, largest: int) -> tuple[int, ...]:
     return tuple(step * one for one in (*counts, num_steps)) if num_steps else ()
 
 
+def few_sizes(sizes: tuple[int, ...], limit: int) -> tuple[int, ...]:
+    """At most `limit` of the sizes, from a quarter of the largest up: smaller batches are padded to that one."""
+    if len(sizes) <= limit:
+        return sizes
+    return thin_out(tuple(size for size in sizes if 4 * size >= sizes[-1]), limit)
+
+
 def fitting_sizes(
     sizes: tuple[int, ...],
     subject: Subject,

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from qanat.deploy.plan.advice import Advice
 from qanat.deploy.plan.engines import Engine, Limits, Switches, Task
 from qanat.deploy.plan.graphs import (
     capture_sizes,
+    few_sizes,
     fitting_sizes,
     step_of,
 )
 from qanat.deploy.plan.shape import Shape
-from qanat.deploy.plan.subject import Subject
 from qanat.deploy.sizing.budget import memory_of, visible_bytes
-from qanat.deploy.sizing.communicators import mc2_need_mib, recommended_buffer_mib
+from qanat.deploy.sizing.communicators import (
+    dispatch_need_mib,
+    fused_need_mib,
+    recommended_buffer_mib,
+    uses_mc2,
+)
 from qanat.deploy.sizing.layout import Layout
 
 GIB = 2**30
@@ -49,18 +55,12 @@ def layout_of(
         prefix_caching=switches.prefix_caching,
         capture_sizes=sizes,
         hccl_buffer_mib=buffer_mib,
-        is_mc2=_uses_mc2(subject, shape, switches),
+        is_mc2=switches.is_expert_parallel and uses_mc2(subject.chip, subject.model, shape.ranks),
         is_fused_mc2=switches.fused_mc2,
         language_model_only=task.wish.language_model_only,
         state_element_bytes=task.state_element_bytes,
+        has_full_mask=subject.chip.has_full_mask,
     )
-
-
-def _uses_mc2(subject: Subject, shape: Shape, switches: Switches) -> bool:
-    """Whether experts exchange tokens by dispatch and combine: not on few A2, nor on chips without it."""
-    if not switches.is_expert_parallel:
-        return False
-    return subject.chip.family != "310P" and (subject.chip.family != "A2" or shape.ranks >= 16)
 
 
 def measure(task: Task, shape: Shape, limits: Limits, switches: Switches, advice: Advice) -> Engine:
@@ -68,8 +68,7 @@ def measure(task: Task, shape: Shape, limits: Limits, switches: Switches, advice
     sizes, warnings = _graphs(task, shape, limits, switches, advice)
     layout = layout_of(task, shape, limits, switches, sizes)
     buffer_mib = recommended_buffer_mib(layout)
-    largest = max(sizes, default=limits.max_num_seqs * (1 + task.speculation.num_tokens))
-    advice.numbers |= {"largest": largest, "need": math.ceil(mc2_need_mib(layout))}
+    advice.numbers |= _buffer_numbers(layout)
     share = _share(task, layout, buffer_mib, switches)
     layout = layout_of(task, shape, limits, switches, sizes, buffer_mib, share)
     memory = memory_of(layout, task.knowledge)
@@ -87,6 +86,19 @@ def measure(task: Task, shape: Shape, limits: Limits, switches: Switches, advice
         advice=advice,
         warnings=warnings,
     )
+
+
+def _buffer_numbers(layout: Layout) -> dict[str, Any]:
+    """What decides the buffer of HCCL: the practice that says so, the tokens of the step, and the MB it needs."""
+    plain, fused = dispatch_need_mib(layout), fused_need_mib(layout)
+    if max(plain, fused) == 0:
+        return {"buffer": "HCCL_BUFFSIZE without MC2"}
+    if fused > plain:
+        numbers = {"largest": layout.max_num_batched_tokens, "need": math.ceil(fused)}
+        return {"buffer": "HCCL_BUFFSIZE of fused MC2", **numbers}
+    rows = layout.max_num_seqs * (1 + layout.num_speculative_tokens)
+    largest = max(layout.capture_sizes, default=rows)
+    return {"buffer": "HCCL_BUFFSIZE", "largest": largest, "need": math.ceil(plain)}
 
 
 def _graphs(
@@ -108,6 +120,9 @@ def _graphs(
     is_aiv = expansion is not None and expansion.value == "AIV"
     wanted = capture_sizes(step, largest)
     has_draft = task.speculation.drafter is not None
+    practice = advice.find("capture limit")
+    if practice is not None:
+        return few_sizes(wanted, int(str(practice.value))), (f"{practice.reason} ({practice.source})",)
     sizes, limit = fitting_sizes(
         wanted, subject, switches.mode, groups, shape.dp > 1, is_aiv, has_draft, task.knowledge
     )

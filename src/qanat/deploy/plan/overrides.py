@@ -54,7 +54,7 @@ class Overrides:
         wish: with those that are fields.
         mode: cudagraph_mode.
         capture_sizes: of graphs.
-        state_element_bytes: of one element of recurrent states.
+        state_element_bytes: of one element of recurrent states; None where it is not said.
         max_num_seqs: per data parallel rank.
         rope_factor: by which --hf-overrides stretches the window.
         rope_window: tokens of the stretched window, where the override says from what; None elsewhere.
@@ -64,7 +64,7 @@ class Overrides:
     wish: Wish
     mode: str | None = None
     capture_sizes: tuple[int, ...] | None = None
-    state_element_bytes: int = 4
+    state_element_bytes: int | None = None
     max_num_seqs: int | None = None
     rope_factor: float = 1.0
     rope_window: int | None = None
@@ -97,7 +97,7 @@ def read_overrides(wish: Wish, knowledge: Knowledge) -> Overrides:
         wish=changed,
         mode=_graph_mode(flags),
         capture_sizes=_capture_sizes(flags),
-        state_element_bytes=2 if str(flags.get("mamba-ssm-cache-dtype", "")).endswith("16") else 4,
+        state_element_bytes=_state_bytes(flags),
         max_num_seqs=seqs,
         rope_factor=factor,
         rope_window=window,
@@ -149,6 +149,11 @@ def _capture_sizes(flags: Mapping[str, Any]) -> tuple[int, ...] | None:
     if not isinstance(sizes, list) or not all(type(one) is int and one > 0 for one in sizes):
         return None
     return tuple(sorted(set(sizes)))
+
+
+def _state_bytes(flags: Mapping[str, Any]) -> int | None:
+    stated = flags.get("mamba-ssm-cache-dtype")
+    return None if stated is None else 2 if str(stated).endswith("16") else 4
 
 
 def _rope(flags: Mapping[str, Any]) -> tuple[float, int | None]:

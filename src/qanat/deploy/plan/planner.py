@@ -12,6 +12,7 @@ from qanat.deploy.plan.advice import Advice, Situation
 from qanat.deploy.plan.arrangement import Arrangement, Group, arrangements
 from qanat.deploy.plan.assemble import assemble
 from qanat.deploy.plan.checks import (
+    check_chip_window,
     check_model_fields,
     check_numbers,
     check_prefix_caching,
@@ -130,7 +131,7 @@ def _plan_variant(wish: Wish, overrides: Overrides, variant: str, knowledge: Kno
         common = Advice(knowledge, situation_of(subject, arrangement, asked, first))
         check_support(asked, subject, common)
         check_prefix_caching(asked, subject, arrangement.topology, knowledge)
-        window = window_of(subject, overrides)
+        window = window_of(subject, overrides, common)
         check_window(asked, subject, window, common)
         speculation = choose_speculation(asked, subject, knowledge, common)
         engines = _engines(overrides, subject, arrangement, speculation, window, common, knowledge)
@@ -142,11 +143,18 @@ def _plan_variant(wish: Wish, overrides: Overrides, variant: str, knowledge: Kno
     raise does_not_fit(asked, subject, misfits)
 
 
-def window_of(subject: Subject, overrides: Overrides) -> int:
-    """Tokens of the longest context: the model's, stretched by YaRN where an override asks for it."""
-    if overrides.rope_window is not None:
-        return overrides.rope_window
-    return int(subject.model.max_position * overrides.rope_factor)
+def window_of(subject: Subject, overrides: Overrides, advice: Advice) -> int:
+    """Tokens of the longest context: the model's, stretched by YaRN where an override asks for it; less on some chips.
+
+    Raises:
+        ImpossibleWish: the wish asks for more than the chip is good for.
+    """
+    window = overrides.rope_window or int(subject.model.max_position * overrides.rope_factor)
+    practice = advice.find("window")
+    if practice is None:
+        return window
+    check_chip_window(overrides.wish, subject, practice)
+    return min(window, int(str(practice.value)))
 
 
 def _engines(
@@ -173,7 +181,7 @@ def _engines(
             speculation=speculation,
             mode=overrides.mode,
             capture_sizes=overrides.capture_sizes,
-            state_element_bytes=overrides.state_element_bytes,
+            state_element_bytes=overrides.state_element_bytes or _state_bytes(advice),
             max_num_seqs=overrides.max_num_seqs,
             advice=advice,
         )
@@ -186,6 +194,11 @@ def _engines(
             return short
         found[group.role] = engine
     return tuple(found[group.role] for group in arrangement.groups)
+
+
+def _state_bytes(advice: Advice) -> int:
+    practice = advice.find("--mamba-ssm-cache-dtype")
+    return 4 if practice is None else 2
 
 
 def _best(task: Task, group: Group, arrangement: Arrangement, divisor: int) -> Engine | Misfit:

@@ -12,7 +12,7 @@ from qanat.deploy.plan.arrangement import Group
 from qanat.deploy.plan.engines import Engine, Task
 from qanat.deploy.plan.errors import ImpossibleWish
 from qanat.deploy.plan.shape import Shape
-from qanat.deploy.plan.subject import Subject
+from qanat.deploy.plan.subject import Subject, needs_download
 from qanat.deploy.plan.wish import Topology, Wish
 
 
@@ -55,6 +55,13 @@ def _tensor_sizes(
     wish: Wish, subject: Subject, limit: int, stated: int | None, topology: Topology, advice: Advice
 ) -> list[int]:
     allowed = allowed_sizes(subject.model, limit)
+    cut = subject.weights.tensor_parallel_size
+    if cut is not None and needs_download(wish):
+        if stated not in (None, cut):
+            why = f"--tensor-parallel-size {stated}: {subject.weights.repository} is cut for {cut} ranks."
+            candidates = [msgspec.structs.replace(wish, tensor_parallel_size=cut)]
+            raise ImpossibleWish(why, param="--tensor-parallel-size", candidates=candidates)
+        return [cut] if cut in allowed else []
     if stated is not None:
         if stated not in allowed:
             raise _bad_size(wish, subject, limit, stated, allowed)
@@ -109,7 +116,9 @@ def _data_sizes(
         return
     locals_ = [one for one in range(1, most + 1) if _spreads(subject.model, tp * one * group.num_nodes)]
     practice = advice.find("--data-parallel-size")
-    if practice is not None and practice.value == "fill":
+    if practice is not None and practice.value == "one":
+        locals_ = locals_[:1]
+    elif practice is not None and practice.value == "fill":
         useful = [
             one for one in locals_ if one * group.num_nodes * group.num_instances <= _requests(wish, advice)
         ]

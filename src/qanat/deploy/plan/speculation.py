@@ -62,7 +62,7 @@ def choose_speculation(wish: Wish, subject: Subject, knowledge: Knowledge, advic
         if kind == "mtp" and not subject.model.is_hybrid:
             kind = "eagle3"
     drafts = _draft_models(wish, subject, knowledge)
-    reason = _obstacle(wish, kind, subject, drafts, auto)
+    reason = _obstacle(wish, kind, subject, drafts, advice)
     if reason is not None:
         if wish.speculation == "auto" and wish.draft_model is None and wish.num_speculative_tokens is None:
             advice.reckon("--speculative-config", "off", reason)
@@ -111,7 +111,7 @@ def _check_fields(wish: Wish) -> None:
         raise ImpossibleWish(why, param=param, candidates=[cleared, free])
 
 
-def _obstacle(wish: Wish, kind: str, subject: Subject, drafts: list[str], auto: str) -> str | None:
+def _obstacle(wish: Wish, kind: str, subject: Subject, drafts: list[str], advice: Advice) -> str | None:
     """Why a kind of speculation cannot be; None if it can."""
     model = subject.model
     if kind == "mtp":
@@ -122,13 +122,10 @@ def _obstacle(wish: Wish, kind: str, subject: Subject, drafts: list[str], auto: 
         )
         if not subject.weights.has_drafter or says_without:
             return f"{subject.weights.name} has no drafter; weights with -mtp at the end of their name do"
-        if auto == "off" and str(subject.version) == "0.17.0rc1":
-            return f"{subject.version} crashes, repeats text or drafts in vain with it; 0.18 does not"
     if kind == "eagle3":
         if model.is_hybrid:
             return f"{model.name} drafts with its own MTP, and no eagle3 draft model is known for it"
         if not drafts:
             return f"no draft model is known for {model.name}; --draft-model names one"
-        if subject.chip.family == "310P":
-            return f"{subject.chip.name} cannot speculate"
-    return None
+    practice = advice.find("drafting") if kind != "off" else None
+    return practice.reason if practice is not None and practice.value is False else None

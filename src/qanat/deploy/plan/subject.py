@@ -137,11 +137,12 @@ def published_variants(model: ModelFacts, knowledge: Knowledge) -> list[str]:
 def runs_on(variant: str, chip: Chip, knowledge: Knowledge) -> bool:
     """Whether a chip computes in this format."""
     form: WeightFormat = knowledge.tables["weight_formats"].entries[variant]
-    if chip.family == "310P":
-        return variant in ("w8a8", "w8a8sc")
-    if form.families:
-        return chip.family in form.families
-    return chip.family != "A5" or variant == "bf16"
+    return chip.family in form.families
+
+
+def needs_download(wish: Wish) -> bool:
+    """Whether `vllm serve` is given a repository rather than a folder."""
+    return wish.model_path is None and not wish.model.startswith("/")
 
 
 def first_version(model: ModelFacts, weights: Weights, chip: Chip) -> Version:

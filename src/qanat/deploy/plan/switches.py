@@ -16,9 +16,9 @@ MAX_FUSED_RANKS = 32
 def choose_switches(task: Task, shape: Shape, advice: Advice) -> Switches:
     """Experts, prefix caching, communication and graphs of an engine."""
     model, wish = task.subject.model, task.wish
-    is_spread = model.is_moe and shape.ranks > 1 and wish.expert_parallel is not False
+    is_spread = False
     if model.is_moe and shape.ranks > 1:
-        advice.take("--enable-expert-parallel", wish.expert_parallel)
+        is_spread = bool(advice.take("--enable-expert-parallel", wish.expert_parallel))
     prefix = bool(advice.take("--enable-prefix-caching", wish.prefix_caching))
     mode = str(advice.take("cudagraph_mode", task.mode)).upper()
     flashcomm1 = _flashcomm1(task, shape, is_spread, mode, advice)

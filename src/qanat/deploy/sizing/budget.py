@@ -23,6 +23,8 @@ from qanat.deploy.sizing.weights import weight_bytes_of, weight_format
 
 __all__ = ["Layout", "memory_of", "visible_bytes"]
 
+_MASK_ELEMENT_BYTES = 2
+
 
 def visible_bytes(chip: Chip, memory_gib: float | None = None) -> int:
     """What an engine sees of one NPU, which is less than its nominal size.
@@ -123,6 +125,7 @@ def _outside(layout: Layout, known: Knowledge) -> tuple[MemoryItem, ...]:
     uneven = math.ceil(expert_bytes(layout) * imbalance)
     num_graphs = len(layout.capture_sizes)
     return (
+        *_mask(layout),
         MemoryItem(
             name="graphs",
             size_bytes=graph_bytes(layout, known),
@@ -144,6 +147,22 @@ def _outside(layout: Layout, known: Knowledge) -> tuple[MemoryItem, ...]:
             if uneven
             else "no experts",
             confidence="unverified",
+            is_in_budget=False,
+        ),
+    )
+
+
+def _mask(layout: Layout) -> tuple[MemoryItem, ...]:
+    """The mask and its copy in the layout of the matrix unit; it is made when the first prompt is read."""
+    if not layout.has_full_mask:
+        return ()
+    length = layout.max_model_len
+    return (
+        MemoryItem(
+            name="attention mask",
+            size_bytes=2 * _MASK_ELEMENT_BYTES * length**2,
+            how=f"two copies of {length} x {length} in float16; a newer torch_npu may do with a small one",
+            confidence="documentation",
             is_in_budget=False,
         ),
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 
 from qanat.deploy.knowledge.base import Knowledge
+from qanat.deploy.knowledge.kinds.chips import Chip
+from qanat.deploy.knowledge.kinds.models import ModelFacts
 from qanat.deploy.sizing.capture import mc2_buffer_mib
 from qanat.deploy.sizing.layout import DEFAULT_HCCL_BUFFER_MIB, Layout
 
@@ -12,6 +14,16 @@ MIB = 2**20
 _STEP_MIB = 64
 _SPARE = 1.1
 """The formula follows the operator's check; a tenth more keeps clear of its edge."""
+
+
+def uses_mc2(chip: Chip, model: ModelFacts, num_npus: int) -> bool:
+    """Whether whole experts over so many NPUs exchange tokens by dispatch and combine.
+
+    Source: `ascend_forward_context.py` of vllm-ascend; the numbers are facts of the chip.
+    """
+    if not model.is_moe or chip.mc2_least_npus is None or num_npus < chip.mc2_least_npus:
+        return False
+    return chip.mc2_most_experts is None or model.num_experts // num_npus <= chip.mc2_most_experts
 
 
 def communicator_buffers(layout: Layout, knowledge: Knowledge) -> dict[str, int]:
@@ -46,20 +58,32 @@ def mc2_need_mib(layout: Layout) -> float:
     Dispatch and combine see as many tokens per rank as the largest captured step has, shared by the tensor parallel
     ranks; the fused operator handles every step and takes tokens x experts per token x hidden size x 3 plus 10 MB.
     """
+    return max(dispatch_need_mib(layout), fused_need_mib(layout))
+
+
+def _exchanges(layout: Layout) -> bool:
+    return layout.model.is_moe and layout.ep > 1 and layout.expert_parallel and layout.is_mc2
+
+
+def dispatch_need_mib(layout: Layout) -> float:
+    """MiB that dispatch and combine need for the largest captured step; 0 where experts do not exchange."""
     model = layout.model
-    if not (model.is_moe and layout.ep > 1 and layout.expert_parallel and layout.is_mc2):
+    if not _exchanges(layout):
         return 0.0
     largest = max(layout.capture_sizes, default=layout.max_num_seqs * (1 + layout.num_speculative_tokens))
     rows = math.ceil(largest / layout.tp)
     shared = int(model.has_shared_expert)
-    need = mc2_buffer_mib(
+    return mc2_buffer_mib(
         model.hidden_size, model.num_experts, model.num_experts_per_token, shared, layout.ep, rows
     )
-    if layout.is_fused_mc2:
-        tokens = math.ceil(layout.max_num_batched_tokens / layout.tp)
-        fused = tokens * model.num_experts_per_token * model.hidden_size * 3 + 10_000_000
-        need = max(need, fused / MIB)
-    return need
+
+
+def fused_need_mib(layout: Layout) -> float:
+    """MiB that the fused operator needs for the largest step; 0 without it."""
+    if not (layout.is_fused_mc2 and _exchanges(layout)):
+        return 0.0
+    tokens = math.ceil(layout.max_num_batched_tokens / layout.tp)
+    return (tokens * layout.model.num_experts_per_token * layout.model.hidden_size * 3 + 10_000_000) / MIB
 
 
 def recommended_buffer_mib(layout: Layout) -> int:

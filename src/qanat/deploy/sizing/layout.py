@@ -37,6 +37,7 @@ class Layout:
         is_fused_mc2: that exchange and the experts are one operator (fused MC2).
         language_model_only: no vision tower.
         state_element_bytes: 4 for float32 recurrent states, 2 with --mamba-ssm-cache-dtype float16.
+        has_full_mask: attention reads a mask of max_model_len squared.
     """
 
     model: ModelFacts
@@ -59,6 +60,7 @@ class Layout:
     is_fused_mc2: bool = False
     language_model_only: bool = False
     state_element_bytes: int = 4
+    has_full_mask: bool = False
 
     @property
     def ep(self) -> int:

@@ -75,6 +75,7 @@ class Weights(Entry, frozen=True, kw_only=True):
         first_release: of vllm-ascend that runs it, where that is later than the model's.
         has_drafter: the weights of multi token prediction are in it.
         nodes: how many nodes of a chip documents ask for.
+        tensor_parallel_size: ranks that the checkpoint is cut for; None where any number can load it.
     """
 
     model: str
@@ -84,6 +85,7 @@ class Weights(Entry, frozen=True, kw_only=True):
     first_release: str | None = None
     has_drafter: bool = False
     nodes: dict[str, int] = {}
+    tensor_parallel_size: int | None = None
 
 
 class WeightFormat(Entry, frozen=True, kw_only=True):
@@ -95,7 +97,7 @@ class WeightFormat(Entry, frozen=True, kw_only=True):
         expert_overhead_percent: what scales add to the routed experts.
         overhead_percent: what scales, biases and unquantised small tensors add to everything else.
         cache_bits: of one element of keys and values.
-        families: chips that can run it, empty for all.
+        families: chips that can run it.
     """
 
     expert_bits: float

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from qanat.deploy.lint.registry import Hit, on_server
 from qanat.deploy.lint.view import LaunchView
 from qanat.deploy.sizing.capture import DEFAULT_MAX_CAPTURE, mc2_buffer_mib
+from qanat.deploy.sizing.communicators import uses_mc2
 
 MAX_FUSED_RANKS = 32
-MIN_A2_RANKS = 16
 
 
 @on_server("MOE001", "MOE002", "MOE011", "MOE013")
@@ -80,7 +80,7 @@ def buffer(view: LaunchView) -> Iterator[Hit]:
     ranks = view.tp * view.dp
     if view.chip is None or not stated.value.text.isdigit() or model.num_experts % ranks:
         return
-    if view.chip.name not in ("A2", "A3") or (view.chip.name == "A2" and ranks < MIN_A2_RANKS):
+    if view.chip.family not in ("A2", "A3") or not uses_mc2(view.chip, model, ranks):
         return
     largest = max(view.capture_sizes, default=0)
     num_seqs = view.integer("--max-num-seqs")
