@@ -157,6 +157,8 @@ def greeting_of(**fields: object) -> bytes:
         greeting_of(greeting="other", nonce="0" * 32),
         greeting_of(greeting=GREETING, nonce=3),
         greeting_of(greeting=GREETING, nonce="0" * 31),
+        greeting_of(greeting=GREETING, nonce="\ud800" * 32),
+        greeting_of(greeting=GREETING, nonce="0" * 32) + greeting_of(proof="\ud800" * 64),
         struct.pack(">I", 4) + b"nope",
         struct.pack(">I", 2) + b"[]",
         greeting_of(greeting=GREETING, nonce="0" * 32) + greeting_of(proof="é" * 64),

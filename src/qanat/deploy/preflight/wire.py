@@ -14,7 +14,7 @@ import secrets
 import socket
 import struct
 import time
-from typing import Any
+from typing import Any, TypeGuard
 
 MAX_FRAME_BYTES = 2**20
 MAX_GREETING_BYTES = 1024
@@ -58,7 +58,7 @@ class Wire:
         self._send_plain({"greeting": GREETING, "nonce": own})
         greeting = self._receive_plain(deadline)
         other = greeting.get("nonce")
-        if greeting.get("greeting") != GREETING or not isinstance(other, str) or len(other) != len(own):
+        if greeting.get("greeting") != GREETING or not _is_hex(other, len(own)):
             raise PeerError("what answers there is no agent of this version of qanat")
         nonces = (own, other) if self.is_agent else (other, own)
         if self.is_agent:
@@ -157,8 +157,8 @@ class Wire:
 
     def _check_proof(self, message: dict[str, Any], role: str, nonces: tuple[str, str]) -> None:
         proof = message.get("proof")
-        expected = self._proof(role, nonces).encode()
-        if not isinstance(proof, str) or not hmac.compare_digest(expected, proof.encode()):
+        expected = self._proof(role, nonces)
+        if not _is_hex(proof, len(expected)) or not hmac.compare_digest(expected, proof):
             raise PeerError("the other end does not know the token")
 
     def _frame_mac(self, is_from_agent: bool, number: int, payload: bytes) -> bytes:
@@ -168,6 +168,11 @@ class Wire:
     @staticmethod
     def _mac(key: bytes, *words: str) -> hmac.HMAC:
         return hmac.new(key, "|".join((GREETING, *words)).encode(), hashlib.sha256)
+
+
+def _is_hex(value: object, length: int) -> TypeGuard[str]:
+    """Whether a stranger's word is a number of so many hexadecimal digits; other text may not even have an encoding."""
+    return isinstance(value, str) and len(value) == length and set(value) <= set("0123456789abcdef")
 
 
 def _decode(payload: bytes) -> dict[str, Any]:
