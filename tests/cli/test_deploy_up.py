@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -276,7 +277,17 @@ def test_mistakes_of_the_command_line_are_told(
             "LOG_DIR",
         ),
         (lambda folder: replace(folder / "deployment.json", '"format": 1', '"format": 7'), "format 7"),
+        (
+            lambda folder: replace(folder / "env.sh", "READY_TIMEOUT_S=3600", "READY_TIMEOUT_S=0"),
+            "at least 1",
+        ),
         (lambda folder: (folder / "deployment.json").write_text("[1]"), "render it again"),
+        (lambda folder: edit(folder, lambda found: found.update(nodes=[])), "no nodes"),
+        (lambda folder: edit(folder, lambda found: found["nodes"][0].update(ready=None)), "when it is ready"),
+        (
+            lambda folder: edit(folder, lambda found: found["nodes"][0]["scripts"].update(start="../a.sh")),
+            "../a.sh lies outside",
+        ),
         (lambda folder: (folder / "plan.yaml").write_text("a: 1"), "plan.yaml"),
     ],
 )
@@ -290,6 +301,13 @@ def test_a_folder_that_was_broken_is_told(
     change(folder)
     assert main(["deploy", "up", str(folder), "--skip-preflight"]) == 2
     assert said in capsys.readouterr().err
+
+
+def edit(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    file = folder / "deployment.json"
+    found = json.loads(file.read_text())
+    change(found)
+    file.write_text(json.dumps(found))
 
 
 def replace(path: Path, before: str, after: str) -> None:

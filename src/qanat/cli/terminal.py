@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from qanat.core.decision import Decision
 from qanat.core.errors import ConfigError
+from qanat.core.printable import printable
 
 if TYPE_CHECKING:
     from qanat.config.prepare import Prepared
@@ -28,8 +29,8 @@ def echo(text: str = "") -> None:
 
 
 def tell(text: str) -> None:
-    """One line for the person at the terminal that is no part of the result."""
-    sys.stderr.write(text + "\n")
+    """One line for the person at the terminal that is no part of the result; what would steer it is escaped."""
+    sys.stderr.write(printable(text) + "\n")
     sys.stderr.flush()
 
 

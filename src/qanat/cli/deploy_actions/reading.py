@@ -11,6 +11,7 @@ from qanat.cli.command import Command
 from qanat.cli.terminal import echo, tell
 from qanat.config.command_line import Grammar, read_command_line
 from qanat.config.wishes import merge, settings_of_flags
+from qanat.core.printable import printable
 
 OptionsT = TypeVar("OptionsT")
 
@@ -45,6 +46,6 @@ def say_json(data: Any) -> None:
 
 
 def say(text: str) -> None:
-    """Writes the result; what the terminal cannot show is escaped."""
+    """Writes the result; what the terminal cannot show, and what would steer it, is escaped."""
     encoding = sys.stdout.encoding or "utf-8"
-    echo(text.encode(encoding, errors="backslashreplace").decode(encoding))
+    echo(printable(text).encode(encoding, errors="backslashreplace").decode(encoding))

@@ -158,6 +158,7 @@ def read_folder(word: str) -> Folder:
         raise ConfigError(
             f"{file} has the format {deployment.format}, this Qanat knows {FORMAT}; render the folder again."
         )
+    _check(file, path, deployment)
     variables = [
         deployment.logs_variable,
         READY_TIMEOUT,
@@ -166,10 +167,34 @@ def read_folder(word: str) -> Folder:
     logs, timeout_s, *addresses = _values(path, deployment.environment, variables)
     if not logs or not Path(logs).is_absolute():
         raise ConfigError(f"{deployment.environment}: {deployment.logs_variable} must be an absolute path.")
-    if not timeout_s.isascii() or not timeout_s.isdigit():
-        raise ConfigError(f"{deployment.environment}: {READY_TIMEOUT} must be a whole number of seconds.")
+    if not timeout_s.isascii() or not timeout_s.isdigit() or int(timeout_s) == 0:
+        raise ConfigError(
+            f"{deployment.environment}: {READY_TIMEOUT} must be a whole number of seconds, at least 1."
+        )
     names = [node.name for node in deployment.nodes]
     return Folder(path, deployment, dict(zip(names, addresses, strict=True)), Path(logs), float(timeout_s))
+
+
+def _check(file: Path, folder: Path, deployment: Deployment) -> None:
+    """Refuses what render never writes: nothing to run, an engine that nobody could ask, files outside of the folder.
+
+    Raises:
+        ConfigError: naming it.
+    """
+    broken = f"{file} is not what qanat deploy render writes"
+    if not deployment.nodes:
+        raise ConfigError(f"{broken}: it has no nodes; render it again.")
+    for node in deployment.nodes:
+        group = [one for one in deployment.nodes if (one.role, one.instance) == (node.role, node.instance)]
+        if all(one.ready is None or one.port is None for one in group):
+            raise ConfigError(
+                f"{broken}: no node of {node.role} {node.instance} says when it is ready; render it again."
+            )
+    scripts = [one.scripts for one in (*deployment.nodes, deployment.proxy) if one is not None]
+    inside = [deployment.environment, *(name for one in scripts for name in (one.start, one.stop))]
+    for name in inside:
+        if not (folder / name).resolve().is_relative_to(folder.resolve()):
+            raise ConfigError(f"{broken}: {name} lies outside of the folder; render it again.")
 
 
 def _values(folder: Path, environment: str, names: Sequence[str]) -> list[str]:
@@ -179,8 +204,12 @@ def _values(folder: Path, environment: str, names: Sequence[str]) -> list[str]:
         done = subprocess.run(
             command, capture_output=True, timeout=BASH_TIMEOUT_S, stdin=subprocess.DEVNULL, check=False
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise ConfigError(f"bash cannot read {folder / environment}: {error}") from None
+    except subprocess.TimeoutExpired:
+        raise ConfigError(
+            f"bash did not finish {folder / environment} in {BASH_TIMEOUT_S:.0f} s; it may only set variables."
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"bash cannot read {folder / environment}: {error.strerror or error}") from None
     values = done.stdout.decode(errors="replace").split("\0")[:-1]
     if done.returncode != 0 or len(values) != len(names):
         said = done.stderr.decode(errors="replace").strip() or f"exit code {done.returncode}"

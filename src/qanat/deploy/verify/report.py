@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from qanat.core.printable import printable
 from qanat.deploy.verify.run import Outcome
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ INDENT = " " * 8
 def row(outcome: Outcome) -> list[str]:
     """The lines of an outcome: what was seen, and below it what that means and what to do."""
     seconds = f"{outcome.seconds:7.2f} s" if outcome.status != "skipped" else " " * 9
-    lines = [f"{outcome.status:8}{outcome.check:{NAME_WIDTH}}{seconds}  {printable(outcome.seen)}"]
+    lines = [f"{outcome.status:8}{outcome.check:{NAME_WIDTH}}{seconds}  {printable(outcome.seen, kept='')}"]
     if outcome.symptom:
         lines += _wrapped("means: ", outcome.meaning) + _wrapped("to do: ", outcome.advice)
     return lines
@@ -33,13 +34,6 @@ def _wrapped(head: str, text: str) -> list[str]:
         initial_indent=INDENT,
         subsequent_indent=INDENT + " " * len(head),
         break_on_hyphens=False,
-    )
-
-
-def printable(text: str) -> str:
-    """Text of a service that cannot move the cursor or change colours."""
-    return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text
     )
 
 
