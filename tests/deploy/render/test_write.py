@@ -2,9 +2,13 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -219,9 +223,9 @@ def test_a_failure_half_way_leaves_the_old_set(
     before = contents(tmp_path)
     real = exchange.recover
 
-    def recover(folder: Path) -> None:
+    def recover(folder: Path) -> dict[str, str]:
         monkeypatch.undo()
-        real(folder)
+        return real(folder)
 
     monkeypatch.setattr(exchange, "recover", recover)
     break_after(monkeypatch, num_calls, OSError(errno.ENOSPC, "No space left on device"))
@@ -236,12 +240,108 @@ def test_a_run_that_was_killed_is_undone_by_the_next(
 ) -> None:
     write_folder(tmp_path, FIRST)
     before = contents(tmp_path)
-    monkeypatch.setattr(exchange, "recover", lambda folder: None)
+    kill_a_rendering(tmp_path, SECOND, monkeypatch, num_calls)
+    assert (tmp_path / STAGING).is_dir()
+    write_folder(tmp_path, FIRST)
+    assert contents(tmp_path) == before
+
+
+def leave_journal(folder: Path, journal: str) -> None:
+    (folder / STAGING).mkdir(parents=True)
+    (folder / STAGING / "journal.json").write_text(journal)
+
+
+@pytest.mark.parametrize("path", ["../victim/x", "/etc/victim", "", ".", "nodes/../../victim/x"])
+@pytest.mark.parametrize("key", ["old", "new"])
+def test_a_journal_cannot_name_files_elsewhere(tmp_path: Path, key: str, path: str) -> None:
+    folder, victim = tmp_path / "deployment", tmp_path / "victim" / "x"
+    victim.parent.mkdir()
+    victim.write_text("precious")
+    leave_journal(folder, json.dumps({"old": {}, "new": {}, key: {path: "0" * 64}}))
+    (folder / STAGING / "victim").mkdir()
+    (folder / STAGING / "victim/x").write_text("evil")
+    before = snapshot(tmp_path)
+    with pytest.raises(ConfigError, match=r"journal\.json is damaged: .* is no file of this folder"):
+        write_folder(folder, FIRST)
+    assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "journal", ["", "3", "[]", '{"x": 1}', '{"old": [], "new": []}', '{"old": {}, "new": {"a": 3}}', "\xff"]
+)
+def test_a_damaged_journal_is_told(tmp_path: Path, journal: str) -> None:
+    leave_journal(tmp_path, journal)
+    with pytest.raises(ConfigError, match=r"journal\.json is damaged; look what the folder .* holds"):
+        write_folder(tmp_path, FIRST)
+
+
+def test_a_journal_cannot_reach_through_links(tmp_path: Path) -> None:
+    folder, outside = tmp_path / "deployment", tmp_path / "outside"
+    outside.mkdir()
+    (outside / "x").write_text("precious")
+    digest = hashlib.sha256(b"precious").hexdigest()
+    leave_journal(folder, json.dumps({"old": {}, "new": {"nodes/x": digest}}))
+    (folder / "nodes").symlink_to(outside)
+    with pytest.raises(ConfigError, match="symbolic link"):
+        write_folder(folder, FIRST)
+    assert (outside / "x").read_text() == "precious"
+
+
+def kill_a_rendering(folder: Path, files: Files, monkeypatch: pytest.MonkeyPatch, num_calls: int) -> None:
+    """Leaves the folder as a killed rendering does, after some of its files were replaced."""
+    monkeypatch.setattr(exchange, "recover", lambda folder: {})
     break_after(monkeypatch, num_calls, KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
-        write_folder(tmp_path, SECOND)
+        write_folder(folder, files)
     monkeypatch.undo()
-    assert (tmp_path / STAGING).is_dir()
+
+
+@pytest.mark.parametrize("num_calls", [1, 2, 3])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_what_was_written_into_env_sh_after_a_kill_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_first: bool, num_calls: int
+) -> None:
+    if not is_first:
+        write_folder(tmp_path, FIRST)
+    kill_a_rendering(tmp_path, SECOND, monkeypatch, num_calls)
+    text = (tmp_path / "env.sh").read_text()
+    (tmp_path / "env.sh").write_text(text.replace("A=''", "A=10.1.1.1"))
+    assert states(tmp_path, SECOND)["env.sh"] == "kept"
+    assert (tmp_path / "env.sh").read_text() == SECOND["env.sh"].text.replace("A=''", "A=10.1.1.1")
+    assert not (tmp_path / STAGING).exists()
+
+
+def test_a_script_that_was_edited_after_a_kill_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_folder(tmp_path, FIRST)
+    kill_a_rendering(tmp_path, SECOND, monkeypatch, 2)
+    (tmp_path / "nodes/a/serve.sh").write_text("edited\n")
+    with pytest.raises(ConfigError, match=r"nodes/a/serve\.sh"):
+        write_folder(tmp_path, SECOND)
+    assert (tmp_path / "nodes/a/serve.sh").read_text() == "edited\n"
+
+
+def test_a_rendering_that_is_killed_for_real_is_undone(tmp_path: Path) -> None:
+    write_folder(tmp_path, FIRST)
+    program = (
+        "import os, signal, sys, pathlib\n"
+        "from qanat.deploy.render import exchange\n"
+        "from qanat.deploy.render.write import write_folder\n"
+        "from tests.deploy.render.test_write import SECOND, STAGING\n"
+        "replace, done = os.replace, []\n"
+        "def dying(source, target):\n"
+        "    if STAGING not in str(target):\n"
+        "        done.append(target)\n"
+        "        if len(done) == 3: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    replace(source, target)\n"
+        "exchange.os.replace = dying\n"
+        "write_folder(pathlib.Path(sys.argv[1]), SECOND)\n"
+    )
+    before = contents(tmp_path)
+    killed = subprocess.run([sys.executable, "-c", program, str(tmp_path)], timeout=120)
+    assert killed.returncode == -signal.SIGKILL
+    assert (tmp_path / "nodes/a/serve.sh").read_text() == "serve a again\n"
     write_folder(tmp_path, FIRST)
     assert contents(tmp_path) == before
 

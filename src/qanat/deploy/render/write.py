@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Literal
 
 from qanat.core.errors import ConfigError
 from qanat.deploy.render.env_file import keep_edits
-from qanat.deploy.render.exchange import Exchange, recover
+from qanat.deploy.render.exchange import Exchange, digest_of, recover
+from qanat.deploy.render.inside import check_inside, refuse_links
 from qanat.deploy.render.model import Files, RenderedFile
 
 MARKER = ".qanat-render.json"
@@ -70,8 +70,7 @@ def write_folder(
         if is_dry_run:
             return [one.change for one in _outcomes(folder, files, is_overwriting)]
         with _locked(folder):
-            recover(folder)
-            outcomes = _outcomes(folder, files, is_overwriting)
+            outcomes = _outcomes(folder, files, is_overwriting, recover(folder))
             _exchange(folder, files, outcomes)
             return [one.change for one in outcomes]
     except OSError as error:
@@ -101,11 +100,14 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _outcomes(folder: Path, files: Files, is_overwriting: bool) -> list[_Outcome]:
-    recorded = _read_marker(folder)
+def _outcomes(
+    folder: Path, files: Files, is_overwriting: bool, recovered: Mapping[str, str] | None = None
+) -> list[_Outcome]:
+    """What becomes of each file; `recovered` are digests of files that an interrupted rendering wrote."""
+    recorded = {**(recovered or {}), **_read_marker(folder)}
     found, refused = [], []
     for path, file in files.items():
-        _refuse_links(folder, path)
+        refuse_links(folder, path)
         outcome = _outcome(folder / path, path, file, recorded.get(path), is_overwriting)
         if outcome is None:
             refused.append(path)
@@ -119,7 +121,7 @@ def _outcomes(folder: Path, files: Files, is_overwriting: bool) -> list[_Outcome
         )
     for path, digest in recorded.items():
         if path not in files:
-            _refuse_links(folder, path)
+            refuse_links(folder, path)
             found += _stale(folder / path, path, digest)
     return sorted(found, key=lambda one: one.change.path)
 
@@ -137,7 +139,7 @@ def _outcome(
     is_executable = os.access(target, os.X_OK)
     if there == wanted and is_executable is file.is_executable:
         return _Outcome(Change(path, "unchanged"), None)
-    if there == wanted or _digest(there) == recorded:
+    if there == wanted or digest_of(there) == recorded:
         return _Outcome(Change(path, "changed"), wanted, file.is_executable)
     if file.is_edited_by_hand and recorded is not None:
         return _merged(path, there, file)
@@ -154,7 +156,7 @@ def _merged(path: str, there: bytes, file: RenderedFile) -> _Outcome:
 def _stale(target: Path, path: str, digest: str) -> Iterator[_Outcome]:
     if not target.is_file():
         return
-    if _digest(target.read_bytes()) == digest:
+    if digest_of(target.read_bytes()) == digest:
         yield _Outcome(Change(path, "removed", "no longer part of the deployment"), None)
     else:
         yield _Outcome(Change(path, "left", "no longer part of the deployment, and edited by hand"), None)
@@ -167,7 +169,7 @@ def _exchange(folder: Path, files: Files, outcomes: list[_Outcome]) -> None:
             exchange.put(one.change.path, one.content, one.is_executable)
         elif one.change.state == "removed":
             exchange.remove(one.change.path)
-    digests = {path: _digest(file.text.encode("utf-8")) for path, file in sorted(files.items())}
+    digests = {path: digest_of(file.text.encode("utf-8")) for path, file in sorted(files.items())}
     marker = (json.dumps({"format": FORMAT, "files": digests}, indent=1) + "\n").encode("utf-8")
     target = folder / MARKER
     if not target.is_file() or target.read_bytes() != marker:
@@ -190,34 +192,5 @@ def _read_marker(folder: Path) -> dict[str, str]:
     if content.get("format") != FORMAT:
         raise ConfigError(f"{target} was written by another version of Qanat; choose another folder.")
     for path in files:
-        _check_inside(target, path)
+        check_inside(target, path)
     return files
-
-
-def _check_inside(marker: Path, path: str) -> None:
-    """Refuses a marker that would have files elsewhere removed."""
-    parts = PurePosixPath(path).parts
-    if not parts or PurePosixPath(path).is_absolute() or ".." in parts or "\0" in path:
-        raise ConfigError(f"{marker} is damaged: {path!r} is no file of this folder; remove it.")
-
-
-def _refuse_links(folder: Path, path: str) -> None:
-    """Refuses a path that leads out of the folder, or through something that is no folder.
-
-    Raises:
-        ConfigError: a part of the path is a symbolic link, or a file where a folder should be.
-    """
-    at = folder
-    parts = PurePosixPath(path).parts
-    for number, part in enumerate(parts):
-        at = at / part
-        if at.is_symlink():
-            raise ConfigError(
-                f"{at} is a symbolic link; a deployment's folder holds real files only. Remove it."
-            )
-        if number < len(parts) - 1 and at.exists() and not at.is_dir():
-            raise ConfigError(f"{at} is a file where a folder has to be; move it away.")
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
