@@ -107,7 +107,33 @@ CASES = {
     "share that leaves no graphs": (wish(gpu_memory_utilization=0.99), ["GiB", "graphs"]),
     "memory the chip does not have": (wish(npu_memory_gib=48.0), ["64"]),
     "NPUs the node does not have": (wish(npus_per_node=17), ["16"]),
-    "steps smaller than the batch": (wish(max_num_batched_tokens=1), ["MEM006"]),
+    "steps smaller than one request": (wish(max_num_batched_tokens=2), ["2 tokens", "1 + 3"]),
+    "steps smaller than the batch": (
+        wish(model="Qwen3.5-35B-A3B", max_num_batched_tokens=8, concurrency=400),
+        ["8 tokens", "sequences of 1 + 3"],
+    ),
+    "port among the transfer's": (
+        wish(topology=Topology.DISAGGREGATED, port=25000),
+        ["25000", "20000 to 35999"],
+    ),
+    "proxy among the transfer's": (
+        wish(topology=Topology.DISAGGREGATED, proxy_port=25000),
+        ["--proxy-port 25000", "20000 to 35999"],
+    ),
+    "port among HCCL's": (wish(port=60003), ["60003", "60000 to 60015"]),
+    "proxy among HCCL's": (
+        wish(topology=Topology.DISAGGREGATED, proxy_port=60003),
+        ["--proxy-port 60003", "60000 to 60015"],
+    ),
+    "name over two lines": (wish(served_model_name="x\ny"), ["--served-model-name"]),
+    "override of the address": (wish(overrides={"host": "127.0.0.1"}), ["host", "0.0.0.0"]),
+    "override of the key": (wish(overrides={"api-key": "secret"}), ["api-key", "plain"]),
+    "override of the cache": (wish(overrides={"kv-cache-memory-bytes": 1}), ["kv-cache-memory-bytes"]),
+    "quantisation of plain weights": (
+        wish(model="Qwen3-32B", weights="bf16", overrides={"quantization": "ascend"}),
+        ["quantization", "bf16"],
+    ),
+    "other quantisation": (wish(weights="w8a8", overrides={"quantization": "awq"}), ["awq", "ascend"]),
     "unknown model": (wish(model="Qwen3.5-400B-A17B"), ["Did you mean Qwen3.5-397B-A17B"]),
     "unknown machine": (wish(hardware="H200"), ["A3"]),
     "unknown weights": (wish(weights="w2a2"), ["w8a8"]),
@@ -165,3 +191,50 @@ def test_yarn_is_proposed_in_a_form_that_works() -> None:
         made = plan(with_yarn[0])
         assert made.role("server").flags["max-model-len"] == length
         assert "yarn" in str(made.role("server").flags["hf-overrides"])
+
+
+def nearest(asked: Wish) -> list[Wish]:
+    with pytest.raises(ImpossibleWish) as caught:
+        plan(asked)
+    return [wish_of(command) for command in caught.value.nearest]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"concurrency": 0},
+        {"port": 70000},
+        {"addresses": ("999.0.0.1",)},
+        {"topology": Topology.DISAGGREGATED, "proxy_port": 8100},
+        {"overrides": {"host": "127.0.0.1"}},
+        {"max_num_batched_tokens": 2},
+        {"max_num_batched_tokens": 1},
+    ],
+)
+def test_what_is_proposed_keeps_model_machine_and_nodes(fields: dict[str, Any]) -> None:
+    proposed = nearest(wish(**fields))
+    assert proposed
+    for one in proposed:
+        assert (one.hardware, one.nodes) == ("A3", None)
+        assert one.topology is fields.get("topology")
+
+
+def test_an_unknown_release_leads_to_the_newest() -> None:
+    assert nearest(wish(image="v0.99.0"))[0].image == "0.30.0rc1"
+    assert nearest(wish(image="v0.13.0"))[0].image == "0.17.0rc1"
+
+
+def test_too_small_a_share_leads_to_the_smallest_that_works() -> None:
+    share = nearest(wish(gpu_memory_utilization=0.05))[0].gpu_memory_utilization
+    assert share is not None and 0.3 < share < 0.6
+
+
+def test_too_many_sequences_lead_to_as_many_as_fit() -> None:
+    first = nearest(wish(nodes=1, overrides={"max-num-seqs": 5000}))[0]
+    assert 0 < int(first.overrides["max-num-seqs"]) < 5000  # type: ignore[arg-type]
+
+
+def test_overrides_of_speculation_lead_to_the_fields() -> None:
+    assert nearest(wish(overrides={"speculative-config": "null"}))[0].speculation == "off"
+    single = nearest(wish(overrides={"speculative-config.num_speculative_tokens": 1}))[0]
+    assert single.num_speculative_tokens == 1

@@ -30,6 +30,7 @@ LOOKED_UP = (
     "window",
     "drafting",
     "capture limit",
+    "fused MC2 over ranks",
 )
 """What is looked up without a note in the plan's choices."""
 
@@ -157,6 +158,7 @@ def test_the_first_practice_that_holds_counts_and_one_always_holds() -> None:
         "window",
         "drafting",
         "capture limit",
+        "fused MC2 over ranks",
         "--dtype",
         "--load-format",
         "--mamba-ssm-cache-dtype",

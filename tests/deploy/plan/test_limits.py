@@ -147,3 +147,61 @@ def test_flashcomm1_and_speculation_need_a_common_multiple() -> None:
     assert "enable_flashcomm1" not in made.role("server").flags["additional-config"]
     choice = next(one for one in made.choices if one.what == "enable_flashcomm1")
     assert choice.value == "off" and "GRA015" in choice.reason
+
+
+def test_ranks_of_prefill_are_not_those_of_decode() -> None:
+    made = plan(
+        wish(
+            weights="w8a8-mtp",
+            topology=Topology.DISAGGREGATED,
+            prefill_nodes=2,
+            tensor_parallel_size=16,
+            data_parallel_size=2,
+        )
+    )
+    assert made.role("prefill").data_parallel_size == 2
+    assert made.role("decode").data_parallel_size == 1
+    assert made.role("decode").tensor_parallel_size == 16
+
+
+def test_small_steps_take_fewer_sequences_where_nobody_said_how_many() -> None:
+    role = plan(wish(model="Qwen3.5-35B-A3B", max_num_batched_tokens=8)).role("server")
+    assert role.flags["max-num-seqs"] * 4 <= 8
+    assert role.capture_sizes and role.capture_sizes[-1] <= 8
+
+
+def test_exchange_of_experts_is_counted_where_it_happens() -> None:
+    """Two A2 nodes have 32 of the 397B's experts on each NPU; from 24 on these do not use MC2."""
+    made = plan(wish(hardware="A2", scenario=Scenario.HIGH_THROUGHPUT, nodes=2))
+    role = made.role("server")
+    communication = next(item for item in role.memory.items if item.name == "communication")
+    assert "mc2" not in communication.how
+    told = {choice.what: choice for choice in made.choices}
+    assert "dispatch" not in told["HCCL_BUFFSIZE"].reason
+
+
+def test_the_buffer_is_explained_by_what_needs_it() -> None:
+    made = plan(wish(model="Qwen3.5-35B-A3B", concurrency=16, tensor_parallel_size=8, data_parallel_size=1))
+    choice = next(one for one in made.choices if one.what == "HCCL_BUFFSIZE")
+    tokens = made.role("server").flags["max-num-batched-tokens"]
+    assert f"steps of {tokens} tokens" in choice.reason and "fused" in choice.reason
+    assert "--max-num-batched-tokens" in choice.changes_if
+
+
+def test_fused_experts_over_several_ranks_are_warned_of() -> None:
+    made = plan(wish(model="Qwen3.5-35B-A3B"))
+    assert made.role("server").data_parallel_size > 1
+    assert any("8320" in warning for warning in made.warnings)
+    alone = plan(wish(model="Qwen3.5-35B-A3B", data_parallel_size=1))
+    assert not any("8320" in warning for warning in alone.warnings)
+
+
+def test_prefill_steps_of_950_are_those_of_its_tutorial() -> None:
+    made = plan(wish(weights="w4a4-mxfp4", hardware="950DT", topology=Topology.DISAGGREGATED))
+    assert made.role("prefill").flags["max-num-batched-tokens"] == 8192
+
+
+def test_a_release_without_newer_drivers_is_not_warned_of_them() -> None:
+    for image, is_warned in (("0.11.0", False), ("0.18.0", True)):
+        made = plan(Wish(model="Qwen3-32B", hardware="A3", image=image))
+        assert any("25.5.1" in warning for warning in made.warnings) is is_warned

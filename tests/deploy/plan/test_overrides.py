@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from qanat.deploy.plan.commands import read_override
 from qanat.deploy.plan.errors import ImpossibleWish
 from qanat.deploy.plan.overrides import apply, read_overrides
 from qanat.deploy.plan.planner import plan
@@ -55,6 +56,41 @@ def test_graphs_follow_an_override_of_mode_or_sizes() -> None:
     sizes = plan(wish({"compilation-config": '{"cudagraph_capture_sizes": [8, 4, 16]}'})).role("server")
     assert sizes.capture_sizes == (4, 8, 16)
     assert sizes.flags["compilation-config"]["cudagraph_mode"] == "FULL_DECODE_ONLY"
+
+
+def test_lists_are_lists_wherever_they_are_given() -> None:
+    for overrides in (
+        {"compilation-config.cudagraph_capture_sizes": read_override("[8, 4, 16]")},
+        {"cudagraph-capture-sizes": read_override("[4,8,16]")},
+        {"cudagraph-capture-sizes": "4 8 16"},
+    ):
+        role = plan(wish(overrides)).role("server")
+        assert role.capture_sizes == (4, 8, 16)
+        assert list(role.flags["compilation-config"]["cudagraph_capture_sizes"]) in ([8, 4, 16], [4, 8, 16])
+        assert "cudagraph-capture-sizes" not in role.flags
+    single = plan(wish({"cudagraph-capture-sizes": 8})).role("server")
+    assert single.capture_sizes == (8,)
+
+
+def test_switches_may_be_given_in_their_negated_form() -> None:
+    made = plan(wish({"no-enable-prefix-caching": True}))
+    assert made.role("server").flags["enable-prefix-caching"] is False
+    assert not any("no-enable" in warning for warning in made.warnings)
+    with pytest.raises(ImpossibleWish, match="contradicts"):
+        plan(wish({"no-enable-prefix-caching": True}, prefix_caching=True))
+
+
+def test_what_the_memory_does_not_count_is_told() -> None:
+    made = plan(wish({"kv-cache-dtype": "fp8"}))
+    assert any("--kv-cache-dtype" in warning for warning in made.warnings)
+
+
+def test_slower_is_told_and_what_stops_the_start_is_refused_with_and_without_overrides() -> None:
+    for overrides in ({}, {"seed": 1}):
+        made = plan(wish(overrides, max_model_len=32768, max_num_batched_tokens=122880, concurrency=8))
+        assert any("MEM003" in warning for warning in made.warnings)
+        with pytest.raises(ImpossibleWish, match="60000 to 60015"):
+            plan(wish(overrides, port=60003))
 
 
 def test_what_only_warns_is_told_and_what_stops_the_start_is_refused() -> None:

@@ -13,8 +13,8 @@ from qanat.deploy.plan.checks import cautions
 from qanat.deploy.plan.engines import Engine
 from qanat.deploy.plan.flags import engine_flags
 from qanat.deploy.plan.model import Choice, Node, Plan, Proxy, Role
-from qanat.deploy.plan.nodes import check_ports, engine_port, make_nodes, ports_of
-from qanat.deploy.plan.overrides import Overrides, apply
+from qanat.deploy.plan.nodes import check_ports, engine_port, foreign_ports, make_nodes, ports_of
+from qanat.deploy.plan.overrides import NOT_COUNTED, Overrides, apply
 from qanat.deploy.plan.subject import Subject, needs_download
 from qanat.deploy.plan.transfer import choose_connector, choose_proxy, transfer_flags
 from qanat.deploy.plan.wish import Topology, Wish
@@ -93,7 +93,8 @@ def assemble(
     if connector is not None:
         port = int(common.take("proxy port", asked.proxy_port))
         proxy = choose_proxy(asked, connector, "prefill-0", port, common)
-    check_ports(asked, taken, proxy.port if proxy else None)
+    foreign = foreign_ports(subject.chip.num_npus_per_node, is_pair, knowledge)
+    check_ports(asked, taken, proxy.port if proxy else None, foreign)
     return Plan(
         wish=wish,
         model=subject.model.name,
@@ -112,7 +113,7 @@ def assemble(
         proxy=proxy,
         port=port,
         choices=tuple(_choices(common, engines)),
-        warnings=tuple(_warnings(asked, subject, engines, nodes, common)),
+        warnings=tuple(_warnings(asked, subject, engines, nodes, common, overrides)),
     )
 
 
@@ -214,13 +215,24 @@ def _choices(common: Advice, engines: tuple[Engine, ...]) -> list[Choice]:
 
 
 def _warnings(
-    wish: Wish, subject: Subject, engines: tuple[Engine, ...], nodes: tuple[Node, ...], common: Advice
+    wish: Wish,
+    subject: Subject,
+    engines: tuple[Engine, ...],
+    nodes: tuple[Node, ...],
+    common: Advice,
+    overrides: Overrides,
 ) -> list[str]:
-    found: list[str] = []
+    found = [
+        f"--{name} changes what memory goes to, and the memory here does not count with it."
+        for name in NOT_COUNTED
+        if name in overrides.flags
+    ]
     for engine in engines:
         name = "" if len(engines) == 1 else f"{engine.role}: "
         found += [name + warning for warning in engine.warnings]
         found += [name + warning for warning in _about_memory(engine)]
+        if engine.switches.fused_mc2 and engine.shape.dp > 1:
+            found += engine.advice.remark("fused MC2 over ranks", dp=engine.shape.dp)
         idle = subject.npus_per_node - engine.shape.npus_per_node
         if idle > 0:
             found.append(

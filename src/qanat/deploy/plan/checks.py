@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from typing import Any
 
 import msgspec
 
 from qanat.deploy.knowledge.base import Knowledge
 from qanat.deploy.knowledge.kinds.practices import Practice
-from qanat.deploy.knowledge.kinds.rules import Severity
+from qanat.deploy.knowledge.kinds.rules import Consequence, Severity
 from qanat.deploy.lint.engine import lint
 from qanat.deploy.plan.advice import Advice, Situation
 from qanat.deploy.plan.arrangement import Arrangement
@@ -36,6 +37,8 @@ COUNTS = (
     "max_num_batched_tokens",
 )
 """Fields that are numbers of something, so at least 1."""
+ASCEND = "ascend"
+"""--quantization of all quantised weights here."""
 INTERFACE = re.compile(r"[A-Za-z0-9_.:@-]{1,15}")
 """Names that Linux gives to network interfaces."""
 
@@ -82,6 +85,11 @@ def check_names(wish: Wish) -> None:
         param, why = "--interface", f"--interface {wish.interface!r} is no name of a network interface."
     elif wish.served_model_name is not None and not wish.served_model_name.strip():
         param, why = "--served-model-name", "--served-model-name is empty."
+    elif wish.served_model_name is not None and not wish.served_model_name.isprintable():
+        param, why = (
+            "--served-model-name",
+            "--served-model-name has characters that cannot be seen, such as line ends.",
+        )
     if why is not None:
         free = msgspec.structs.replace(wish, addresses=(), interface=None, served_model_name=None)
         raise ImpossibleWish(why, param=param, candidates=[free])
@@ -111,6 +119,23 @@ def check_model_fields(wish: Wish, subject: Subject) -> None:
         listed = " or ".join(map(str, sizes))
         why = f"--npu-memory-gib {wish.npu_memory_gib:g}: {subject.chip.name} has {listed} GiB per NPU."
         raise ImpossibleWish(why, param="--npu-memory-gib", candidates=candidates)
+
+
+def check_quantization(wish: Wish, subject: Subject, stated: Any) -> None:
+    """Refuses a --quantization that the weights do not have.
+
+    Raises:
+        ImpossibleWish: names both.
+    """
+    variant = subject.weights.variant
+    if stated is None or (variant != "bf16" and stated == ASCEND):
+        return
+    reason = f"weights in {variant} have none" if variant == "bf16" else f"weights in {variant} have {ASCEND}"
+    kept = {name: value for name, value in wish.overrides.items() if not name.endswith("quantization")}
+    candidates = [msgspec.structs.replace(wish, overrides=kept)]
+    raise ImpossibleWish(
+        f"--overrides quantization={stated}: {reason}.", param="--overrides", candidates=candidates
+    )
 
 
 def check_prefix_caching(wish: Wish, subject: Subject, topology: Topology, knowledge: Knowledge) -> None:
@@ -147,6 +172,25 @@ def cautions(advice: Advice) -> list[str]:
     return [f"{practice.reason} ({practice.source})" for practice in advice.heed()]
 
 
+def check_step(wish: Wish, num_drafted: int) -> None:
+    """Refuses steps that do not hold one sequence with its drafts.
+
+    Raises:
+        ImpossibleWish: names both numbers.
+    """
+    tokens = wish.max_num_batched_tokens
+    if tokens is None or tokens >= 1 + num_drafted:
+        return
+    why = f"--max-num-batched-tokens {tokens}: {tokens} tokens do not hold one sequence of 1 + {num_drafted} tokens."
+    replace = msgspec.structs.replace
+    least = 1 + num_drafted
+    candidates = [
+        replace(wish, max_num_batched_tokens=None),
+        replace(wish, max_num_batched_tokens=least, concurrency=wish.concurrency or 1),
+    ]
+    raise ImpossibleWish(why, param="--max-num-batched-tokens", candidates=candidates)
+
+
 def check_window(wish: Wish, subject: Subject, window: int, advice: Advice) -> None:
     """Refuses contexts beyond what the model was made for.
 
@@ -181,7 +225,7 @@ def check_chip_window(wish: Wish, subject: Subject, practice: Practice) -> None:
 
 
 def checked(plan: Plan, wish: Wish) -> Plan:
-    """The plan, if the linter finds nothing that stops it; what it warns of where the user insists is told.
+    """The plan, if the linter finds nothing that stops it; what it only warns of is told.
 
     Args:
         plan: to check.
@@ -195,14 +239,17 @@ def checked(plan: Plan, wish: Wish) -> Plan:
         if finding.severity is Severity.INFO:
             continue
         text = f"{finding.message} ({finding.rule_id}). Fix: {finding.fix.text.rstrip('.')}."
-        if finding.severity is Severity.ERROR or not wish.overrides:
+        stops = finding.consequence is Consequence.START_FAILS
+        if finding.severity is Severity.ERROR or stops:
             stated = ("max_num_batched_tokens", "gpu_memory_utilization")
             candidates = [
                 msgspec.structs.replace(wish, overrides={}),
                 *(msgspec.structs.replace(wish, **{name: None}) for name in stated),
                 msgspec.structs.replace(wish, prefix_caching=None),
             ]
-            raise ImpossibleWish(f"This would not work: {text}", candidates=candidates)
+            raise ImpossibleWish(
+                f"This would not {'start' if stops else 'work'}: {text}", candidates=candidates
+            )
         if text not in warnings:
             warnings.append(text)
     return msgspec.structs.replace(plan, warnings=tuple(warnings))

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from qanat.deploy.plan.wish import Wish
+from qanat.deploy.plan.wish import Override, Wish
 
 
 def command_line(wish: Wish) -> str:
@@ -40,15 +40,15 @@ def _words(flag: str, value: Any) -> list[str]:
     return [flag, str(value)]
 
 
-def override_text(value: str | int | float | bool) -> str:
+def override_text(value: Override) -> str:
     """The value of an override as it stands behind its name; `read_override` reads it back."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def read_override(text: str) -> str | int | float | bool:
-    """A number or a switch where the text is one, else the text."""
+def read_override(text: str) -> Override:
+    """A number, a switch, a list or a mapping where the text is one, else the text."""
     try:
         value = json.loads(text)
     except ValueError:
         return text
-    return value if isinstance(value, bool | int | float) else text
+    return value if isinstance(value, bool | int | float | list | dict) else text

@@ -75,6 +75,9 @@ def settle(task: Task, shape: Shape) -> Engine | Misfit:
     switches = choose_switches(task, shape, advice)
     trial = Trial(task, shape, switches, advice)
     num_seqs = wished_sequences(task, shape, switches, advice)
+    short = _short_step(task, shape, num_seqs)
+    if short is not None:
+        return short
     engine = trial.measure(wished_context(task, advice), num_seqs)
     if holds(engine):
         _note_limits(task, engine)
@@ -89,6 +92,18 @@ def settle(task: Task, shape: Shape) -> Engine | Misfit:
         if fewer:
             return _lowered(task, trial.measure(context, fewer), fewer)
     return _misfit(trial.measure(wished_context(task, advice), min(num_seqs, trial.fewest())))
+
+
+def _short_step(task: Task, shape: Shape, num_seqs: int) -> Misfit | None:
+    """What is wrong with steps that do not hold every sequence; prefill engines read prompts in pieces."""
+    tokens, rows = task.wish.max_num_batched_tokens, 1 + task.speculation.num_tokens
+    if tokens is None or task.role == "prefill" or num_seqs * rows <= tokens:
+        return None
+    why = (
+        f"steps of {tokens} tokens do not hold {num_seqs} sequences of 1 + {rows - 1} tokens; --max-num-batched-tokens "
+        f"{num_seqs * rows} does ({_place(shape)})"
+    )
+    return Misfit(shape, why, 0, tokens // rows, num_seqs * rows - tokens)
 
 
 def _contexts(trial: Trial, engine: Engine) -> list[int]:

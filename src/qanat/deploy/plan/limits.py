@@ -31,6 +31,9 @@ def wished_sequences(task: Task, shape: Shape, switches: Switches, advice: Advic
         return int(str(practice.value))
     share = math.ceil(concurrency / (shape.dp * task.num_instances))
     unit = unit_of(task, shape, switches)
+    tokens = task.wish.max_num_batched_tokens
+    if tokens is not None and task.wish.concurrency is None:
+        share = max(1, min(share, tokens // (1 + task.speculation.num_tokens) // unit * unit))
     return math.ceil(share / unit) * unit
 
 

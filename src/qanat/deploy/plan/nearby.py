@@ -1,4 +1,4 @@
-"""Wishes near one that cannot be: more nodes, other weights, a shorter context, fewer requests, less said."""
+"""Wishes near one that cannot be: more nodes, other weights, sizes left open; and far ones, where none is near."""
 
 from __future__ import annotations
 
@@ -33,6 +33,15 @@ def nearby(wish: Wish, knowledge: Knowledge) -> Iterator[tuple[Wish, ...]]:
     yield (replace(wish, tensor_parallel_size=None, data_parallel_size=None),)
     yield (replace(wish, image=None),)
     yield (replace(wish, overrides={}),)
+
+
+def last_resorts(wish: Wish, knowledge: Knowledge) -> Iterator[tuple[Wish, ...]]:
+    """Wishes that keep little of what was asked: fewer words, then other machines."""
+    try:
+        model = find_model(wish.model, knowledge)
+    except ConfigError:
+        return
+    replace = msgspec.structs.replace
     plain = Wish(model=model.name, hardware=wish.hardware, scenario=wish.scenario, nodes=wish.nodes)
     yield (
         replace(plain, weights=wish.weights, max_model_len=wish.max_model_len, concurrency=wish.concurrency),

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from qanat.deploy.knowledge.base import Knowledge
 from qanat.deploy.node_settings import INTERFACE_VARIABLES
 from qanat.deploy.plan.arrangement import Arrangement
 from qanat.deploy.plan.engines import Engine
@@ -101,11 +102,37 @@ def ports_of(engine: Engine, flags: dict[str, Any], nodes: tuple[Node, ...]) -> 
     return found
 
 
-def check_ports(wish: Wish, taken: dict[RoleName, list[tuple[str, range]]], proxy_port: int | None) -> None:
+def foreign_ports(num_npus: int, has_transfer: bool, knowledge: Knowledge) -> list[tuple[str, range]]:
+    """Ports that libraries take by themselves on every node, with who takes them.
+
+    Args:
+        num_npus: that the chip has on a node.
+        has_transfer: caches are carried between engines.
+        knowledge: facts.
+    """
+
+    def number(name: str) -> int:
+        return int(knowledge.tables["host_thresholds"].entries[name].value)
+
+    first = number("hccl-first-port")
+    found = [("HCCL", range(first, first + number("hccl-num-ports")))]
+    if has_transfer:
+        first = number("transfer-first-port")
+        size = number("transfer-ports-per-npu") * num_npus
+        found.append(("the transfer engine", range(first, first + size)))
+    return found
+
+
+def check_ports(
+    wish: Wish,
+    taken: dict[RoleName, list[tuple[str, range]]],
+    proxy_port: int | None,
+    foreign: list[tuple[str, range]],
+) -> None:
     """Every port against every other on the same machine; the proxy stands beside the first prefill engine.
 
     Raises:
-        ImpossibleWish: two uses overlap, or one is no port.
+        ImpossibleWish: two uses overlap, one is no port, or libraries take it by themselves.
     """
     free = msgspec.structs.replace(wish, port=None, proxy_port=None)
     for role, ports in taken.items():
@@ -115,6 +142,10 @@ def check_ports(wish: Wish, taken: dict[RoleName, list[tuple[str, range]]], prox
             if used.start < 1 or used.stop - 1 > LAST_PORT:
                 why = f"{name} {used.start} is no port; 1 to {LAST_PORT} are."
                 raise ImpossibleWish(why, param=name, candidates=[free])
+            for owner, there in foreign:
+                if max(used.start, there.start) < min(used.stop, there.stop):
+                    why = f"{name} {_text(used)} lies among the ports {_text(there)} that {owner} takes."
+                    raise ImpossibleWish(why, param=name, candidates=[free])
             for other, there in ports[:index]:
                 if max(used.start, there.start) < min(used.stop, there.stop):
                     why = f"{name} {_text(used)} and {other} {_text(there)} overlap on the same node."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,6 +41,25 @@ OWN = (
     "speculative-config",
 )
 """Flags that differ between nodes or roles, or that fields of a wish decide; an override would break them."""
+REFUSED = {
+    "host": "engines listen on 0.0.0.0, because scripts, checks and other nodes reach them by the node's address",
+    "api-key": "it would stand in plain sight in the plan and the scripts, and the checks would not send it; ask for "
+    "keys in front of the service",
+    "kv-cache-memory-bytes": "the planner sizes the cache; --gpu-memory-utilization makes it smaller or larger",
+    "num-gpu-blocks-override": "the planner sizes the cache; --gpu-memory-utilization makes it smaller or larger",
+    "pipeline-parallel-size": "the planner cuts models by tensor and data parallelism only",
+    "prefill-context-parallel-size": "the planner cuts models by tensor and data parallelism only",
+    "decode-context-parallel-size": "the planner cuts models by tensor and data parallelism only",
+    "config": "what the file says could not be checked; give its flags one by one",
+}
+"""Flags that a plan cannot follow, and why."""
+NOT_COUNTED = ("kv-cache-dtype", "cpu-offload-gb", "swap-space", "block-size", "mm-processor-cache-gb")
+"""Flags that change what memory goes to, and that the planner's memory does not count with."""
+GRAPH_KEYS = {
+    "cudagraph-capture-sizes": "cudagraph_capture_sizes",
+    "max-cudagraph-capture-size": "max_cudagraph_capture_size",
+}
+"""Flags that are keys of --compilation-config as well; the engine refuses both at once."""
 
 MAX_FACTOR = 64
 """Larger factors of YaRN are taken for a slip."""
@@ -81,6 +100,10 @@ def read_overrides(wish: Wish, knowledge: Knowledge) -> Overrides:
     flags: dict[str, Any] = {}
     for name, value in wish.overrides.items():
         plain = name.removeprefix("--").replace("_", "-") if "." not in name else name.removeprefix("--")
+        if plain.startswith("no-") and isinstance(value, bool) and plain not in knowledge.serve_flags.entries:
+            plain, value = plain.removeprefix("no-"), not value
+        if plain in GRAPH_KEYS:
+            plain, value = f"compilation-config.{GRAPH_KEYS[plain]}", _as_sizes(plain, value)
         if plain in FIELDS:
             fields[FIELDS[plain]] = _as_field(wish, plain, value)
         else:
@@ -105,6 +128,14 @@ def read_overrides(wish: Wish, knowledge: Knowledge) -> Overrides:
     )
 
 
+def _as_sizes(name: str, value: Any) -> Any:
+    """Capture sizes as a list, however they are written."""
+    if not name.endswith("sizes") or isinstance(value, list):
+        return value
+    words = str(value).replace(",", " ").split()
+    return [int(word) for word in words] if all(word.isdigit() for word in words) else value
+
+
 def _as_field(wish: Wish, name: str, value: Any) -> Any:
     stated = getattr(wish, FIELDS[name])
     if stated is not None and stated is not False and stated != value:
@@ -118,8 +149,13 @@ def _put(wish: Wish, name: str, value: Any, flags: dict[str, Any], knowledge: Kn
     top, *path = name.split(".")
     top = top.replace("_", "-")
     if top in OWN:
-        raise _refusal(wish, name, "the planner sets it for each role or node; fields of the wish decide it")
-    if not path and isinstance(value, str) and (f"--{top}" in knowledge.json_flags or value.startswith("{")):
+        reason = "the planner sets it for each role or node; fields of the wish decide it"
+        raise _refusal(wish, name, reason, *_fields_instead(wish, top, path, value))
+    if top in REFUSED:
+        raise _refusal(wish, name, REFUSED[top])
+    if isinstance(value, str) and (
+        value.startswith(("{", "[")) or f"--{top}" in knowledge.json_flags and not path
+    ):
         try:
             value = json.loads(value)
         except ValueError:
@@ -170,9 +206,21 @@ def _rope(flags: Mapping[str, Any]) -> tuple[float, int | None]:
     return 1.0, None
 
 
-def _refusal(wish: Wish, name: str, reason: str) -> ImpossibleWish:
+def _fields_instead(wish: Wish, top: str, path: list[str], value: Any) -> Iterator[Wish]:
+    """The wish with fields that say what an override of speculation means."""
+    if top != "speculative-config":
+        return
+    others = {one: kept for one, kept in wish.overrides.items() if "speculative" not in one}
+    if path == ["num_speculative_tokens"] and isinstance(value, int):
+        yield msgspec.structs.replace(wish, num_speculative_tokens=value, overrides=others)
+    elif not path:
+        yield msgspec.structs.replace(wish, speculation="off", overrides=others)
+
+
+def _refusal(wish: Wish, name: str, reason: str, *instead: Wish) -> ImpossibleWish:
     kept = {one: value for one, value in wish.overrides.items() if one.removeprefix("--") != name}
-    candidates = [msgspec.structs.replace(wish, overrides=kept), msgspec.structs.replace(wish, overrides={})]
+    rest = [msgspec.structs.replace(wish, overrides=kept), msgspec.structs.replace(wish, overrides={})]
+    candidates = [*instead, *rest]
     return ImpossibleWish(f"--overrides {name}: {reason}.", param="--overrides", candidates=candidates)
 
 

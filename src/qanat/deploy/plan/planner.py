@@ -16,6 +16,8 @@ from qanat.deploy.plan.checks import (
     check_model_fields,
     check_numbers,
     check_prefix_caching,
+    check_quantization,
+    check_step,
     check_support,
     check_window,
     checked,
@@ -27,7 +29,7 @@ from qanat.deploy.plan.errors import ImpossibleWish
 from qanat.deploy.plan.fitting import settle, too_few_nodes
 from qanat.deploy.plan.misfits import does_not_fit, unequal, uneven
 from qanat.deploy.plan.model import Plan
-from qanat.deploy.plan.nearby import nearby
+from qanat.deploy.plan.nearby import last_resorts, nearby
 from qanat.deploy.plan.overrides import Overrides, read_overrides
 from qanat.deploy.plan.shapes import note_shape, shapes
 from qanat.deploy.plan.speculation import Speculation, choose_speculation
@@ -59,14 +61,26 @@ def plan(wish: Wish, knowledge: Knowledge | None = None) -> Plan:
     try:
         return plan_once(wish, known)
     except ImpossibleWish as refusal:
-        nearest: list[str] = []
-        for group in (*((one,) for one in refusal.candidates), *nearby(wish, known)):
-            possible = next((one for one in group if one != wish and _is_possible(one, known)), None)
-            if possible is not None and command_line(possible) not in nearest:
-                nearest.append(command_line(possible))
-            if len(nearest) == MAX_NEAREST:
-                break
-        raise ImpossibleWish(refusal.why, param=refusal.param, nearest=tuple(nearest)) from None
+        nearest = _nearest(refusal, wish, known)
+        raise ImpossibleWish(refusal.why, param=refusal.param, nearest=nearest) from None
+
+
+def _nearest(refusal: ImpossibleWish, wish: Wish, known: Knowledge) -> tuple[str, ...]:
+    """Command lines of wishes that are possible: what the refusal proposes, and more NPUs for what is too large.
+
+    Other machines and much less said come last, where nothing else is possible.
+    """
+    found: list[str] = []
+    groups: list[tuple[Wish, ...]] = [(one,) for one in refusal.candidates]
+    groups += nearby(wish, known) if refusal.param is None else ()
+    for group in (*groups, *last_resorts(wish, known)):
+        is_last = len(found) > 0 and group not in groups
+        if is_last or len(found) == MAX_NEAREST:
+            break
+        possible = next((one for one in group if one != wish and _is_possible(one, known)), None)
+        if possible is not None and command_line(possible) not in found:
+            found.append(command_line(possible))
+    return tuple(found)
 
 
 def _is_possible(wish: Wish, knowledge: Knowledge) -> bool:
@@ -125,6 +139,7 @@ def _plan_variant(wish: Wish, overrides: Overrides, variant: str, knowledge: Kno
     asked = overrides.wish
     subject = resolve(asked, variant, knowledge)
     check_model_fields(asked, subject)
+    check_quantization(asked, subject, overrides.flags.get("quantization"))
     misfits: list[Misfit] = []
     for arrangement in arrangements(asked):
         first = arrangement.groups[0].role
@@ -134,6 +149,7 @@ def _plan_variant(wish: Wish, overrides: Overrides, variant: str, knowledge: Kno
         window = window_of(subject, overrides, common)
         check_window(asked, subject, window, common)
         speculation = choose_speculation(asked, subject, knowledge, common)
+        check_step(asked, speculation.num_tokens)
         engines = _engines(overrides, subject, arrangement, speculation, window, common, knowledge)
         if isinstance(engines, Misfit):
             misfits.append(engines)

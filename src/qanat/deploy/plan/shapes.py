@@ -43,7 +43,7 @@ def shapes(
     stated_tp, stated_dp = wish.tensor_parallel_size, wish.data_parallel_size
     if group.role == "decode":
         stated_tp = wish.decode_tensor_parallel_size or stated_tp
-        stated_dp = wish.decode_data_parallel_size or (stated_dp if group.num_nodes == 1 else None)
+        stated_dp = wish.decode_data_parallel_size
     limit = subject.npus_per_node * (group.num_nodes if topology is Topology.RAY else 1)
     for tp in _tensor_sizes(wish, subject, limit, stated_tp, topology, advice):
         found = list(_data_sizes(wish, subject, group, topology, tp, stated_dp, advice))
@@ -159,7 +159,7 @@ def note_shape(task: Task, engine: Engine) -> None:
     wish, shape, advice = task.wish, engine.shape, engine.advice
     is_decode = engine.role == "decode"
     stated_tp = (wish.decode_tensor_parallel_size if is_decode else None) or wish.tensor_parallel_size
-    stated_dp = (wish.decode_data_parallel_size if is_decode else None) or wish.data_parallel_size
+    stated_dp = wish.decode_data_parallel_size if is_decode else wish.data_parallel_size
     practice = task.advice.find("--tensor-parallel-size")
     if stated_tp == shape.tp:
         advice.state("--tensor-parallel-size", shape.tp)

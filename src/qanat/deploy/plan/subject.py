@@ -186,7 +186,9 @@ def _check_age(
 ) -> None:
     newest = max(must_parse(one.name) for one in knowledge.releases)
     oldest = min(must_parse(one.name) for one in knowledge.releases)
-    candidates = [msgspec.structs.replace(wish, image=str(first)), msgspec.structs.replace(wish, image=None)]
+    ends = (newest, first) if version > newest else (first, newest)
+    images = [str(ends[0]), None, str(ends[1])]
+    candidates = [msgspec.structs.replace(wish, image=image) for image in images]
     if not is_in_range(version, str(first), None):
         why = f"--image {wish.image}: {model.name} with these weights on {chip.name} needs {first} or newer."
         raise ImpossibleWish(why, param="--image", candidates=candidates)

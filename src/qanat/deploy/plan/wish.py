@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -27,6 +27,10 @@ class Topology(str, Enum):
     """One tensor parallel group over nodes, started by Ray."""
     DISAGGREGATED = "pd"
     """Prefill and decode on engines of their own."""
+
+
+Override = str | int | float | bool | list[Any] | dict[str, Any]
+"""A value of a flag; lists and mappings for JSON arguments."""
 
 
 class Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -80,5 +84,5 @@ class Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     """Network interface of those addresses, the same on every node."""
     port: int | None = None
     proxy_port: int | None = None
-    overrides: dict[str, str | int | float | bool] = {}
+    overrides: dict[str, Override] = {}
     """Flags of `vllm serve` that win over the planner's, by name without dashes; they are checked like its own."""
