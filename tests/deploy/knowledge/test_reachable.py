@@ -267,6 +267,6 @@ def test_no_table_is_left_out() -> None:
     covered |= {"draft_models", "practices_environment", "practices_sizes", "practices_switches"}
     covered |= {"service_symptoms"}  # tests/cli/test_deploy_verify.py
     # tests/deploy/render/test_knowledge.py
-    covered |= {"known_paths", "container_thresholds", "source_trees"}
+    covered |= {"known_paths", "container_thresholds", "source_trees", "source_packages", "engine_variables"}
     others = {name for name in KNOWLEDGE.tables if not name.startswith("rules_")}
     assert others == covered

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from qanat.deploy.knowledge.load import load_knowledge
@@ -45,6 +47,17 @@ def test_every_source_stands_in_a_script() -> None:
     for name, tree in KNOWLEDGE.tables["source_trees"].entries.items():
         assert f"install {name} " in TEXT and tree.url in TEXT
         assert all(f"{key}={value}" in TEXT for key, value in tree.environment.items())
+
+
+def test_every_package_stands_in_a_script() -> None:
+    for name, package in KNOWLEDGE.tables["source_packages"].entries.items():
+        verb = "take_away" if package.use == "unwanted" else "add"
+        assert re.search(rf"^{verb} '?{re.escape(name)}\b", TEXT, re.MULTILINE), name
+
+
+def test_every_variable_of_engines_stands_in_a_script() -> None:
+    for name in KNOWLEDGE.tables["engine_variables"].entries:
+        assert f"export {name}=" in TEXT, name
 
 
 def test_every_number_stands_in_a_script() -> None:

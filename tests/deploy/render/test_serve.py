@@ -69,6 +69,7 @@ def test_the_engine_gets_the_flags_of_the_plan(tmp_path: Path) -> None:
             at += 2
     assert at == len(given_words)
     assert plan.roles[0].env.items() <= environment(machine).items()
+    assert "VLLM_HOST_IP" not in environment(machine)
 
 
 def test_addresses_come_from_the_file_that_a_person_edits(tmp_path: Path) -> None:
@@ -80,7 +81,8 @@ def test_addresses_come_from_the_file_that_a_person_edits(tmp_path: Path) -> Non
     assert given_words[given_words.index("--data-parallel-address") + 1] == "192.0.2.1"
     assert "--headless" in given_words
     variables = environment(machine)
-    assert variables["HCCL_IF_IP"] == "192.0.2.2"
+    assert variables["HCCL_IF_IP"] == variables["VLLM_HOST_IP"] == "192.0.2.2"
+    assert "RAY_EXPERIMENTAL_NOSET_ASCEND_RT_VISIBLE_DEVICES" not in variables
     assert variables["HCCL_SOCKET_IFNAME"] == variables["GLOO_SOCKET_IFNAME"] == "bond0"
 
 
@@ -103,6 +105,8 @@ def test_disaggregated_engines_go_past_web_proxies(tmp_path: Path) -> None:
     assert not {"http_proxy", "HTTPS_PROXY"} & environment(machine).keys()
     given_words = words(machine)
     assert given_words[given_words.index("--host") + 1] == "192.0.2.2"
+    # Connectors tell each other this address; without it they ask the default route.
+    assert environment(machine)["VLLM_HOST_IP"] == "192.0.2.2"
 
 
 def test_engines_of_one_node_keep_web_proxies_for_downloads(tmp_path: Path) -> None:
@@ -224,6 +228,9 @@ def test_ray_is_started_before_the_engine_and_waits_for_all_nodes(tmp_path: Path
     assert result.returncode == 0, result.stderr
     expected = "start --head --node-ip-address 192.0.2.1 --port 6379 --disable-usage-stats"
     assert words(machine, "ray") == expected.split()
+    variables = environment(machine, "ray")
+    assert variables["RAY_EXPERIMENTAL_NOSET_ASCEND_RT_VISIBLE_DEVICES"] == "1"
+    assert variables["VLLM_HOST_IP"] == "192.0.2.1"
     assert result.stdout.count("waiting until 2 nodes are in the Ray cluster") == 2
     assert words(machine)[0] == "serve"
 
@@ -242,6 +249,9 @@ def test_ray_workers_join_the_head_and_serve_nothing(tmp_path: Path) -> None:
     assert machine.run("nodes/server-1/serve.sh").returncode == 0
     expected = "start --address 127.0.0.1:1 --node-ip-address 192.0.2.2 --disable-usage-stats --block"
     assert words(machine, "ray") == expected.split()
+    variables = environment(machine, "ray")
+    assert variables["RAY_EXPERIMENTAL_NOSET_ASCEND_RT_VISIBLE_DEVICES"] == "1"
+    assert variables["VLLM_HOST_IP"] == "192.0.2.2"
     assert not (tmp_path / "vllm.words").exists()
 
 
@@ -284,3 +294,15 @@ def test_long_json_has_a_key_a_line() -> None:
     lines = json_text(value).splitlines()
     assert len(lines) == 5
     assert lines[2].startswith('  "sizes": [0, 1, ')
+
+
+def test_a_variable_that_the_plan_sets_itself_stays(tmp_path: Path) -> None:
+    plan = two_nodes()
+    nodes = tuple(
+        msgspec.structs.replace(node, env={**node.env, "VLLM_HOST_IP": "198.51.100.7"}) for node in plan.nodes
+    )
+    machine = Machine(tmp_path, msgspec.structs.replace(plan, nodes=nodes))
+    machine.edit(**ADDRESSES)
+    record(machine, "vllm")
+    assert machine.run("nodes/server-1/serve.sh").returncode == 0
+    assert environment(machine)["VLLM_HOST_IP"] == "198.51.100.7"

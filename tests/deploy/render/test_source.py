@@ -9,19 +9,25 @@ import pytest
 
 from qanat.core.errors import ConfigError
 from qanat.deploy.knowledge.load import load_knowledge
+from qanat.deploy.plan.model import Plan
 from qanat.deploy.render.folder import render
 from qanat.deploy.render.model import RenderOptions
 from qanat.deploy.render.source import python_range, release_of
-from tests.deploy.plan.example_plans import single_node
+from tests.deploy.plan.example_plans import disaggregated, single_node
 from tests.deploy.render.machine import Machine
+from tests.deploy.render.test_serve import ray_plan
 
 SOURCE = RenderOptions(install="source")
 SCRIPT = "install/source.sh"
 PIP = """\
 case "$*" in
-  *"pip install"*)
+  *"pip install --editable"*)
     printf '%s|%s|%s\\n' "$*" "${VLLM_TARGET_DEVICE:-}" "$(git -C "${@: -1}" describe --tags)" >>"$HOME/installed"
     printf '%s' "$version" >"$HOME/version-$(basename "${@: -1}")" ;;
+  *"pip install"*)
+    printf '%s\\n' "${@: -1}" >>"$HOME/added" ;;
+  *"pip uninstall"*)
+    printf '%s\\n' "$*" >>"$HOME/removed" ;;
   *importlib.metadata*)
     [[ -e "$HOME/version-$3" ]] && cat "$HOME/version-$3" ;;
 esac
@@ -35,12 +41,17 @@ def git(folder: Path, *arguments: str) -> None:
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
-    machine = Machine(tmp_path, single_node(), SOURCE)
-    machine.edit(INSTALL_DIR=str(tmp_path / "install"))
+    return machine_for(tmp_path, single_node())
+
+
+def machine_for(root: Path, plan: Plan) -> Machine:
+    """A machine whose sources are repositories of its own, and whose python only notes what it is asked to install."""
+    machine = Machine(root, plan, SOURCE)
+    machine.edit(INSTALL_DIR=str(root / "install"))
     script = machine.folder / SCRIPT
     text = script.read_text()
     for package in ("vllm", "vllm-ascend"):
-        repository = tmp_path / "origin" / package
+        repository = root / "origin" / package
         repository.mkdir(parents=True)
         git(repository, "init", "--quiet", "--initial-branch", "main")
         git(repository, "commit", "--allow-empty", "--quiet", "--message", "a")
@@ -129,3 +140,39 @@ def test_this_python_can_be_compared(machine: Machine) -> None:
     result = machine.run(SCRIPT)
     is_fitting = (3, 10) <= sys.version_info[:2] < (3, 13)
     assert ("this release needs" in result.stderr) is not is_fitting
+
+
+def noted(machine: Machine, name: str) -> list[str]:
+    path = machine.root / "home" / name
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def test_the_transfer_engine_of_the_release_comes_with_disaggregated_plans(tmp_path: Path) -> None:
+    machine = machine_for(tmp_path, disaggregated())
+    result = machine.run(SCRIPT)
+    assert result.returncode == 0, result.stderr
+    assert noted(machine, "added") == ["mooncake-transfer-engine-npu==0.3.11.post1"]
+
+
+def test_ray_comes_with_plans_that_use_it(tmp_path: Path) -> None:
+    machine = machine_for(tmp_path, ray_plan())
+    assert machine.run(SCRIPT).returncode == 0
+    assert [one.partition(">")[0] for one in noted(machine, "added")] == ["ray"]
+
+
+def test_others_get_neither(machine: Machine) -> None:
+    assert machine.run(SCRIPT).returncode == 0
+    assert noted(machine, "added") == noted(machine, "removed") == []
+
+
+def test_triton_goes_where_the_chip_cannot_use_it(tmp_path: Path) -> None:
+    machine = machine_for(tmp_path, msgspec.structs.replace(single_node(), chip="310P"))
+    assert machine.run(SCRIPT).returncode == 0
+    assert [one.rpartition(" ")[2] for one in noted(machine, "removed")] == ["triton", "triton-ascend"]
+
+
+def test_a_release_whose_transfer_engine_is_in_no_package_is_refused() -> None:
+    plan = msgspec.structs.replace(disaggregated(), release="0.22.1rc1")
+    with pytest.raises(ConfigError, match=r"Mooncake 0\.3\.9 .* --install image, or an --image of 0\.23\.0rc1 or newer"):
+        render(plan, SOURCE)
+    assert "install/source.sh" not in render(plan, RenderOptions())

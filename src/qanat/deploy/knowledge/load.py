@@ -19,9 +19,17 @@ from qanat.deploy.knowledge.kinds.logs import LogSignature, LogStage, Metric
 from qanat.deploy.knowledge.kinds.models import DraftModel, ModelFacts, QuantisedType, WeightFormat, Weights
 from qanat.deploy.knowledge.kinds.numbers import Baseline, Communicator, Estimate, Threshold
 from qanat.deploy.knowledge.kinds.practices import Practice
-from qanat.deploy.knowledge.kinds.releases import KnownPath, Release, SourceTree
+from qanat.deploy.knowledge.kinds.releases import KnownPath, Release, SourcePackage, SourceTree
 from qanat.deploy.knowledge.kinds.rules import Rule
-from qanat.deploy.knowledge.kinds.settings import ConfigKey, Conflict, Connector, EnvVar, Flag, Parser
+from qanat.deploy.knowledge.kinds.settings import (
+    ConfigKey,
+    Conflict,
+    Connector,
+    EngineVariable,
+    EnvVar,
+    Flag,
+    Parser,
+)
 from qanat.deploy.knowledge.kinds.symptoms import Issue, ServiceSymptom
 from qanat.deploy.knowledge.versions import Timeline, must_parse
 
@@ -35,6 +43,7 @@ _KINDS: dict[str, type[Entry]] = {
     "device_name": DeviceName,
     "driver": DriverSupport,
     "draft_model": DraftModel,
+    "engine_variable": EngineVariable,
     "env_var": EnvVar,
     "estimate": Estimate,
     "flag": Flag,
@@ -51,6 +60,7 @@ _KINDS: dict[str, type[Entry]] = {
     "quantised_type": QuantisedType,
     "release": Release,
     "rule": Rule,
+    "source_package": SourcePackage,
     "source_tree": SourceTree,
     "service_symptom": ServiceSymptom,
     "weight_format": WeightFormat,

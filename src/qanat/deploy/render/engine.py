@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from qanat.deploy.knowledge.kinds.settings import EngineVariable
+from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.node_settings import FIRST_ADDRESS_FLAGS, FIRST_ADDRESS_VARIABLES
 from qanat.deploy.plan.model import Node, Plan
 from qanat.deploy.plan.places import first_node
@@ -15,6 +17,7 @@ from qanat.deploy.rendered.env_values import address_variable, interface_variabl
 
 OWN_ADDRESS_FLAGS = ("host",)
 TRANSFER_FLAG = "kv-transfer-config"
+EXECUTOR_FLAG = "distributed-executor-backend"
 MAX_JSON_WIDTH = 96
 
 
@@ -68,6 +71,11 @@ def _flag_word(plan: Plan, node: Node, name: str, text: str) -> Word:
 def engine_environment(plan: Plan, node: Node) -> dict[str, Word]:
     """The variables of a node's engine; addresses and interfaces are variables of env.sh."""
     own = {**plan.role(node.role).env, **node.env}
+    executor = engine_settings(plan, node).get(EXECUTOR_FLAG)
+    for entry in load_knowledge().tables["engine_variables"].entries.values():
+        assert isinstance(entry, EngineVariable)
+        if entry.beside in own or (executor is not None and entry.executor == executor):
+            own.setdefault(entry.name, entry.value)
     return {name: _environment_word(plan, node, name, value) for name, value in own.items()}
 
 
@@ -115,4 +123,4 @@ def is_disaggregated(plan: Plan, node: Node) -> bool:
 
 def uses_ray(plan: Plan, node: Node) -> bool:
     """Whether a node's engine is spread by Ray."""
-    return engine_settings(plan, node).get("distributed-executor-backend") == "ray"
+    return engine_settings(plan, node).get(EXECUTOR_FLAG) == "ray"

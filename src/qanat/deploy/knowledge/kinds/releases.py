@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from qanat.deploy.knowledge.entry import Entry
+from qanat.deploy.knowledge.entry import Entry, Lifetime
 
 
 class Release(Entry, frozen=True, kw_only=True):
@@ -40,3 +40,17 @@ class SourceTree(Entry, frozen=True, kw_only=True):
 
     url: str
     environment: dict[str, str] = {}
+
+
+class SourcePackage(Lifetime, frozen=True, kw_only=True):
+    """A package that goes with an installation from source, or must not; `name` on the package index.
+
+    Attributes:
+        use: `transfer` moves caches between engines, `ray` spreads an engine, `unwanted` is taken away again.
+        versions: that fit, as pip writes them (">=2,<3"); empty for the version of the release.
+        families: of chips it counts for; empty for all.
+    """
+
+    use: Literal["transfer", "ray", "unwanted"]
+    versions: str = ""
+    families: tuple[str, ...] = ()

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from qanat.deploy.knowledge.entry import Lifetime
+from qanat.deploy.knowledge.entry import Entry, Lifetime
 
 ValueKind = Literal["bool", "int", "float", "text", "list", "json"]
 
@@ -38,6 +38,22 @@ class EnvVar(Lifetime, frozen=True, kw_only=True):
     values: str | None = None
     pattern: str | None = None
     replacement: str | None = None
+
+
+class EngineVariable(Entry, frozen=True, kw_only=True):
+    """A variable that engines are given together with another setting.
+
+    Attributes:
+        beside: the variable that brings it; None for none.
+        executor: the value of --distributed-executor-backend that brings it; None for none.
+        value: what it is set to; empty for the address of the node.
+        reason: one sentence.
+    """
+
+    beside: str | None = None
+    executor: str | None = None
+    value: str = ""
+    reason: str
 
 
 class ConfigKey(Lifetime, frozen=True, kw_only=True):

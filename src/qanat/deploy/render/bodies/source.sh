@@ -40,6 +40,18 @@ install() {
   fi
 }
 
+# add REQUIREMENT: a package of the index; nothing changes where it is there.
+add() {
+  say "installing $1"
+  "$INSTALL_DIR/venv/bin/python" -m pip install "$1"
+}
+
+# take_away PACKAGE: what a build pulled in and the chip cannot use.
+take_away() {
+  say "removing $1"
+  "$INSTALL_DIR/venv/bin/python" -m pip uninstall --yes "$1"
+}
+
 for program in git python3; do
   if ! command -v "$program" >/dev/null 2>&1; then
     fail "$program is not installed on this machine"
