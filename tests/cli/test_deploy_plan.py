@@ -241,3 +241,40 @@ def test_help_names_every_field_of_a_wish(capsys: pytest.CaptureFixture[str]) ->
     for field in msgspec.structs.fields(Wish):
         assert "--" + field.name.replace("_", "-") in out
     assert "Examples:" in out
+
+
+def test_addresses_that_nobody_said_and_a_single_request_are_in_words(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main([*BASE, "--hardware", "A2", "--weights", "w8a8", "--nodes", "2", "--concurrency", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "--data-parallel-address ADDRESS_OF_server-0" in out and "--data-parallel-address ''" not in out
+    assert main([*BASE, "--concurrency", "1", "--scenario", "low-latency"]) == 0
+    assert "; 1 request, up to" in capsys.readouterr().out
+
+
+def test_lists_are_overrides_in_words_and_in_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "wish.yaml"
+    file.write_text("overrides: {compilation-config.cudagraph_capture_sizes: [4, 8]}\n", encoding="utf-8")
+    words = ["--overrides", "compilation-config.cudagraph_capture_sizes=[4, 8]"]
+    for given in (["--wish", str(file)], words):
+        assert main([*ISSUE, *given, "--json"]) == 0
+        flags = json.loads(capsys.readouterr().out)["roles"][0]["flags"]
+        assert flags["compilation-config"]["cudagraph_capture_sizes"] == [4, 8]
+
+
+def test_an_address_to_listen_on_is_refused_rather_than_dropped(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*ISSUE, "--overrides", "host=127.0.0.1"]) == 2
+    err = capsys.readouterr().err
+    assert "host" in err and "0.0.0.0" in err
+
+
+def test_ops_weights_of_a_310p_keep_their_ranks(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["deploy", "plan", "--model", "Qwen3-32B", "--hardware", "310P", "--json"]
+    assert main(arguments) == 0
+    flags = json.loads(capsys.readouterr().out)["roles"][0]["flags"]
+    assert (flags["dtype"], flags["load-format"]) == ("float16", "sharded_state")
+    assert main([*arguments, "--weights", "w8a8sc", "-tp", "2"]) == 2
+    assert "cut for 4 ranks" in capsys.readouterr().err

@@ -263,6 +263,7 @@ GRAPHS = [
         f'{MOE} {MTP} @C<{FULL}, "cudagraph_capture_sizes": [4, 8, 16]>@',
     ),
     Example("GRA004", f'{MOE} {MTP} @C<{FULL}, "cudagraph_capture_sizes": [1, 2]>@'),
+    Example("GRA004", f'{MOE} @C<{FULL}, "cudagraph_capture_sizes": []>@', f"{MOE} @C<{FULL}>@"),
     Example(
         "GRA005",
         f'{DENSE} --max-num-seqs 64 @C<"cudagraph_capture_sizes": [8, 16]>@',

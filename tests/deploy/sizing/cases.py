@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,9 @@ import yaml
 from qanat.deploy.knowledge.kinds.models import ModelFacts
 from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.sizing.budget import visible_bytes
+from qanat.deploy.sizing.cache_layout import CacheLayout
 from qanat.deploy.sizing.layout import Drafter, Layout
+from qanat.deploy.sizing.parameters import Parameters
 
 KNOWLEDGE = load_knowledge()
 MODELS = {model.name: model for model in KNOWLEDGE.models}
@@ -80,3 +82,29 @@ def captured(num: int, largest: int) -> tuple[int, ...]:
 def example(**changes: Any) -> Layout:
     """The long context layout of the 397B's guide, with changes."""
     return replace(layout_of(golden("outcomes.yaml")[0]), **changes)
+
+
+def token_bytes(cache: CacheLayout) -> int:
+    """Keys and values of one token in all layers."""
+    return cache.num_attention_layers * 2 * cache.num_kv_heads * cache.model.head_dim * cache.element_bytes
+
+
+def state_bytes(cache: CacheLayout) -> int:
+    """What the pool gives for the states of one sequence: whole blocks, about twice what they fill."""
+    return cache.state_blocks * cache.pool_block_bytes
+
+
+def filled_state_bytes(cache: CacheLayout) -> int:
+    """What states of one sequence would take without blocks: 1 + k states, and the convolution's once."""
+    one = (1 + cache.num_speculative_tokens) * cache.state_bytes + cache.convolution_bytes
+    return cache.model.num_linear_layers * one
+
+
+def sequence_bytes(cache: CacheLayout, num_tokens: int) -> int:
+    """What a sequence takes of the pool."""
+    return cache.blocks_for(num_tokens) * cache.pool_block_bytes
+
+
+def all_parameters(counts: Parameters) -> int:
+    """Everything but the drafter."""
+    return sum(astuple(counts)) - counts.mtp

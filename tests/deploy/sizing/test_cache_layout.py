@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qanat.deploy.sizing.cache_layout import CacheLayout, cache_of
-from tests.deploy.sizing.cases import KNOWLEDGE, MODELS, example, golden
+from tests.deploy.sizing.cases import (
+    KNOWLEDGE,
+    MODELS,
+    example,
+    filled_state_bytes,
+    golden,
+    sequence_bytes,
+    state_bytes,
+    token_bytes,
+)
 
 FIGURES = golden("cache.yaml")
 
@@ -19,9 +28,9 @@ def test_blocks_pages_and_states_are_those_worked_out_by_hand(name: str) -> None
         assert cache.block_tokens == block, (tp, k)
         assert cache.page_bytes == page, (tp, k)
         assert cache.pool_block_bytes == pool_block, (tp, k)
-        assert cache.bytes_per_token == per_token, (tp, k)
-        assert cache.state_bytes_per_sequence == states, (tp, k)
-        assert cache.bytes_for(131072) == long, (tp, k)
+        assert token_bytes(cache) == per_token, (tp, k)
+        assert state_bytes(cache) == states, (tp, k)
+        assert sequence_bytes(cache, 131072) == long, (tp, k)
 
 
 def test_layers_form_one_group_of_attention_and_three_of_states() -> None:
@@ -46,7 +55,7 @@ def test_prefix_caching_changes_nothing_without_states() -> None:
 
 def test_eight_bit_caches_and_small_states_are_counted() -> None:
     eight = cache_of(example(model=MODELS["Qwen3-32B"], variant="w8a8c8", drafter=None, tp=4))
-    assert eight.bytes_per_token == 64 * 2 * 2 * 128
+    assert token_bytes(eight) == 64 * 2 * 2 * 128
     small = CacheLayout(model=MODELS["Qwen3.5-27B"], tp=2, state_element_bytes=2)
     assert small.block_tokens == 768
 
@@ -54,7 +63,7 @@ def test_eight_bit_caches_and_small_states_are_counted() -> None:
 def test_a_draft_of_another_kind_adds_a_layer_too() -> None:
     plain = CacheLayout(model=MODELS["Qwen3-32B"], tp=4)
     drafted = CacheLayout(model=MODELS["Qwen3-32B"], tp=4, num_speculative_tokens=3, drafter="eagle3")
-    assert drafted.bytes_per_token == plain.bytes_per_token * 65 // 64
+    assert token_bytes(drafted) == token_bytes(plain) * 65 // 64
 
 
 caches = st.builds(
@@ -69,10 +78,10 @@ caches = st.builds(
 
 @given(cache=caches, num_tokens=st.integers(1, 1_010_000))
 def test_a_page_has_room_for_what_lies_in_it(cache: CacheLayout, num_tokens: int) -> None:
-    filled = cache.block_tokens * cache.bytes_per_token // cache.num_attention_layers
+    filled = cache.block_tokens * token_bytes(cache) // cache.num_attention_layers
     assert cache.page_bytes >= max(filled, cache.state_bytes) + cache.convolution_bytes
-    assert cache.state_bytes_per_sequence >= cache.filled_state_bytes_per_sequence
-    assert cache.bytes_for(num_tokens) >= num_tokens * cache.bytes_per_token
+    assert state_bytes(cache) >= filled_state_bytes(cache)
+    assert sequence_bytes(cache, num_tokens) >= num_tokens * token_bytes(cache)
 
 
 @given(cache=caches, num_blocks=st.integers(0, 100_000))

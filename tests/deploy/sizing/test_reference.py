@@ -14,7 +14,17 @@ from qanat.deploy.sizing.cache_layout import CacheLayout
 from qanat.deploy.sizing.communicators import mc2_need_mib
 from qanat.deploy.sizing.parameters import parameters_of
 from qanat.deploy.sizing.weights import total_weight_bytes
-from tests.deploy.sizing.cases import CHIPS, KNOWLEDGE, MODELS, example
+from tests.deploy.sizing.cases import (
+    CHIPS,
+    KNOWLEDGE,
+    MODELS,
+    all_parameters,
+    example,
+    filled_state_bytes,
+    sequence_bytes,
+    state_bytes,
+    token_bytes,
+)
 
 _FOLDER = Path(__file__).parents[4] / "shared" / "reference"
 pytestmark = pytest.mark.skipif(not _FOLDER.is_dir(), reason="the reference is not beside the checkout")
@@ -27,10 +37,12 @@ _CACHE_FIELDS = {
     "groups_mamba": "num_state_groups",
     "page_bytes": "page_bytes",
     "pool_block_bytes": "pool_block_bytes",
-    "kv_bytes_per_token_per_rank": "bytes_per_token",
-    "state_bytes_per_seq": "state_bytes_per_sequence",
-    "raw_state_bytes_per_seq": "filled_state_bytes_per_sequence",
     "kv_heads_per_rank": "num_kv_heads",
+}
+_SUMS = {
+    "kv_bytes_per_token_per_rank": token_bytes,
+    "state_bytes_per_seq": state_bytes,
+    "raw_state_bytes_per_seq": filled_state_bytes,
 }
 _PARAMETERS = {
     "routed_experts": "routed_experts",
@@ -40,7 +52,6 @@ _PARAMETERS = {
     "gdn": "linear_attention",
     "attention": "attention",
     "embed_and_head": "embeddings",
-    "total_main": "total_main",
     "mtp": "mtp",
 }
 
@@ -54,6 +65,7 @@ def test_parameters_of_every_model() -> None:
         counts = parameters_of(MODELS[name])
         for theirs, ours in _PARAMETERS.items():
             assert getattr(counts, ours) == figures["params"][theirs], (name, theirs)
+        assert all_parameters(counts) == figures["params"]["total_main"], name
         for variant, key in (("bf16", "bf16_gb"), ("w8a8", "int8_linear_gb_est")):
             assert round(total_weight_bytes(MODELS[name], variant) / 1e9, 1) == figures[key], (name, variant)
         four = total_weight_bytes(MODELS[name], "w4a8") / 1e9
@@ -70,8 +82,11 @@ def test_cache_of_every_model_size_and_number_of_tokens() -> None:
                 for theirs, ours in _CACHE_FIELDS.items():
                     if theirs in case:
                         assert getattr(cache, ours) == case[theirs], (name, tp, k, theirs)
+                for theirs, total in _SUMS.items():
+                    if theirs in case:
+                        assert total(cache) == case[theirs], (name, tp, k, theirs)
                 if "ctx128k_bytes_per_seq" in case:
-                    assert cache.bytes_for(131072) == case["ctx128k_bytes_per_seq"], (name, tp, k)
+                    assert sequence_bytes(cache, 131072) == case["ctx128k_bytes_per_seq"], (name, tp, k)
                 num_compared += 1
     assert num_compared == 125
 

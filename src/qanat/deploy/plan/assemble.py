@@ -88,11 +88,8 @@ def assemble(
         role = _role(engine, engines, overrides, subject, arrangement, connector, served_name, knowledge)
         roles.append(role)
         taken[engine.role] = ports_of(engine, role.flags, nodes)
-    proxy: Proxy | None = None
-    port = engine_port(asked, engines[0])
-    if connector is not None:
-        port = int(common.take("proxy port", asked.proxy_port))
-        proxy = choose_proxy(asked, connector, "prefill-0", port, common)
+    proxy = _proxy(asked, connector, common)
+    port = proxy.port if proxy else engine_port(asked, engines[0])
     foreign = foreign_ports(subject.chip.num_npus_per_node, is_pair, knowledge)
     check_ports(asked, taken, proxy.port if proxy else None, foreign)
     return Plan(
@@ -115,6 +112,13 @@ def assemble(
         choices=tuple(_choices(common, engines)),
         warnings=tuple(_warnings(asked, subject, engines, nodes, common, overrides)),
     )
+
+
+def _proxy(wish: Wish, connector: Connector | None, common: Advice) -> Proxy | None:
+    if connector is None:
+        return None
+    port = int(common.take("proxy port", wish.proxy_port))
+    return choose_proxy(wish, connector, "prefill-0", port, common)
 
 
 def _role(

@@ -11,6 +11,7 @@ import msgspec
 
 from qanat.deploy.plan.advice import WISH
 from qanat.deploy.plan.model import Choice, Node, Plan, Role
+from qanat.deploy.plan.places import first_node
 from qanat.deploy.plan.script import flag_words
 from qanat.deploy.sizing.memory import gib
 
@@ -85,7 +86,8 @@ def _role_in_words(plan: Plan, role: Role) -> str:
     sequences = int(role.flags["max-num-seqs"]) * dp
     each = " each" if role.num_instances > 1 else ""
     context = role.flags["max-model-len"]
-    return f"{engines}{nodes}, TP {tp} x DP {dp}; {sequences} requests at once{each}, up to {context} tokens long"
+    requests = "1 request" if sequences == 1 else f"{sequences} requests at once"
+    return f"{engines}{nodes}, TP {tp} x DP {dp}; {requests}{each}, up to {context} tokens long"
 
 
 def _node_in_words(node: Node) -> str:
@@ -112,7 +114,10 @@ def _settings(plan: Plan, role: Role) -> Iterator[str]:
         yield ""
         yield f"Of each node{own}"
         for node in extra:
-            words = shlex.join(flag_words(node.flags))
+            flags = {**node.flags}
+            if flags.get("data-parallel-address") == "":
+                flags["data-parallel-address"] = f"ADDRESS_OF_{first_node(plan, node).name}"
+            words = shlex.join(flag_words(flags))
             yield from _wrapped(f"{node.name}: {words}", "  ", "    ")
 
 

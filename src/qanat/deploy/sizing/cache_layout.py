@@ -109,26 +109,10 @@ class CacheLayout:
         return self.page_bytes * self.group_size
 
     @property
-    def bytes_per_token(self) -> int:
-        """Keys and values of one token in all layers."""
-        return self.num_attention_layers * 2 * self.num_kv_heads * self.model.head_dim * self.element_bytes
-
-    @property
     def state_blocks(self) -> int:
         """Blocks that the recurrent states of one sequence take, whatever its length."""
         num_states = 1 + self.num_speculative_tokens + int(self.keeps_extra_state)
         return self.num_state_groups * num_states
-
-    @property
-    def state_bytes_per_sequence(self) -> int:
-        """What the pool gives for the states of one sequence: whole blocks, about twice what they fill."""
-        return self.state_blocks * self.pool_block_bytes
-
-    @property
-    def filled_state_bytes_per_sequence(self) -> int:
-        """What states of one sequence would take without blocks: 1 + k states, and the convolution's once."""
-        one = (1 + self.num_speculative_tokens) * self.state_bytes + self.convolution_bytes
-        return self.model.num_linear_layers * one
 
     def attention_blocks(self, num_tokens: int) -> int:
         """Blocks for keys and values of a sequence."""
@@ -137,10 +121,6 @@ class CacheLayout:
     def blocks_for(self, num_tokens: int) -> int:
         """Blocks of a sequence with `num_tokens` tokens."""
         return self.state_blocks + self.attention_blocks(num_tokens)
-
-    def bytes_for(self, num_tokens: int, num_sequences: int = 1) -> int:
-        """What sequences of `num_tokens` tokens take of the pool."""
-        return num_sequences * self.blocks_for(num_tokens) * self.pool_block_bytes
 
     def tokens_in(self, num_blocks: int) -> int:
         """Tokens of the longest sequence in `num_blocks` blocks."""

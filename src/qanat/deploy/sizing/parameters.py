@@ -42,12 +42,6 @@ class Parameters:
     embeddings: int
     mtp: int
 
-    @property
-    def total_main(self) -> int:
-        """Everything but the drafter."""
-        mlp = self.routed_experts + self.shared_experts + self.router + self.dense_mlp
-        return mlp + self.linear_attention + self.attention + self.embeddings
-
 
 def parameters_of(model: ModelFacts) -> Parameters:
     """Counts from the sizes of the model; see `Parameters`."""

@@ -49,6 +49,9 @@ def _rewriting(view: LaunchView) -> Rewriting | None:
 def sizes(view: LaunchView) -> Iterator[Hit]:
     """What the stated sizes become."""
     done = _rewriting(view)
+    node = view.capture_node
+    if node is not None and node.value == [] and not view.is_eager:
+        yield Hit("GRA004", node.place, "the list of capture sizes is empty")
     if done is None or _is_undecided(view):
         return
     place, step = sizes_place(view), max(_divisor(view), _multiple(view))
