@@ -24,6 +24,8 @@ from tests.deploy.plan.example_plans import PLANS, disaggregated, single_node, t
 
 SHELLCHECK = Path(sys.executable).with_name("shellcheck")
 CASES = [(name, install) for name in PLANS for install in ("image", "source")]
+QUICK = [("disaggregated", "image"), ("two_nodes", "source")]
+"""Cases that stand for all where each takes seconds."""
 
 
 def rendered(name: str, install: Install) -> Files:
@@ -63,7 +65,10 @@ def check_flags(plan: Plan, files: Files) -> None:
             assert table.presence(name, version) not in (Presence.GONE, Presence.NOT_YET), flag.name
 
 
-@pytest.mark.parametrize(("name", "install"), CASES)
+@pytest.mark.parametrize(
+    ("name", "install"),
+    [one if one in QUICK else pytest.param(*one, marks=pytest.mark.slow) for one in CASES],
+)
 def test_scripts_are_good_bash(name: str, install: Install, tmp_path: Path) -> None:
     check_scripts(rendered(name, install), tmp_path)
 
