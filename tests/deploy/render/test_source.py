@@ -173,6 +173,7 @@ def test_triton_goes_where_the_chip_cannot_use_it(tmp_path: Path) -> None:
 
 def test_a_release_whose_transfer_engine_is_in_no_package_is_refused() -> None:
     plan = msgspec.structs.replace(disaggregated(), release="0.22.1rc1")
-    with pytest.raises(ConfigError, match=r"Mooncake 0\.3\.9 .* --install image, or an --image of 0\.23\.0rc1 or newer"):
+    remedy = r"Mooncake 0\.3\.9, .* --install image, or an --image of 0\.23\.0rc1 or newer"
+    with pytest.raises(ConfigError, match=remedy):
         render(plan, SOURCE)
     assert "install/source.sh" not in render(plan, RenderOptions())
