@@ -39,6 +39,13 @@ def test_the_plan_on_the_page_is_real(tmp_path: Path, capsys: pytest.CaptureFixt
         assert main(command) == 0
 
 
+def test_the_310p_on_the_page_is_real(capsys: pytest.CaptureFixture[str]) -> None:
+    (command,) = [words for words in commands() if "310P" in words]
+    assert main(command) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert shown("310P") and [line for line in shown("310P") if line not in said] == []
+
+
 def test_the_refusal_on_the_page_is_real(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(REFUSED.split()) == 2
     said = capsys.readouterr().err.splitlines()

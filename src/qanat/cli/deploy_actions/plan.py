@@ -57,7 +57,7 @@ class WishFlags:
     num_prefill: int | None = option(Kind.COUNT, None, "Prefill engines.")
     num_decode: int | None = option(Kind.COUNT, None, "Decode engines.")
     tensor_parallel_size: int | None = option(
-        Kind.COUNT, None, "NPUs of one rank; with topology pd of prefill and decode.", aliases=("-tp",)
+        Kind.COUNT, None, "NPUs of one rank; with topology pd of both sides.", aliases=("-tp",)
     )
     data_parallel_size: int | None = option(
         Kind.COUNT, None, "Ranks of an engine; with topology pd of prefill.", aliases=("-dp",)

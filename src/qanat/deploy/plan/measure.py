@@ -122,7 +122,9 @@ def _graphs(
     has_draft = task.speculation.drafter is not None
     practice = advice.find("capture limit")
     if practice is not None:
-        return few_sizes(wanted, int(str(practice.value))), (f"{practice.reason} ({practice.source})",)
+        few = few_sizes(wanted, int(str(practice.value)))
+        reason = f"{practice.reason[0].upper()}{practice.reason[1:]}; batches between them are padded."
+        return few, () if few == wanted else (f"{reason} ({practice.source})",)
     sizes, limit = fitting_sizes(
         wanted, subject, switches.mode, groups, shape.dp > 1, is_aiv, has_draft, task.knowledge
     )
