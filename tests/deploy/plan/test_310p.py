@@ -63,6 +63,7 @@ def test_hybrid_models_are_served_as_the_weekly_tests_do(model: str) -> None:
     assert "load-format" not in role.flags and "speculative-config" not in role.flags
     assert role.flags["additional-config"]["ascend_compilation_config"] == {"enable_npugraph_ex": False}
     assert "enable-expert-parallel" not in role.flags
+    assert "multistream_overlap_shared_expert" not in role.flags["additional-config"]
     assert role.data_parallel_size == 1
     assert role.tensor_parallel_size == 1 or len(role.capture_sizes) == 2
     told = {choice.what: choice for choice in made.choices}
