@@ -78,12 +78,13 @@ class Endpoint:
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One request of a client; the transport sets the first five, the application what it reads from them.
+    """One request of a client; the transport sets the first six, the application what it reads from them.
 
     Attributes:
         id: unique in this process.
         target: path with the query, as the client sent it.
         headers: names in lower case, in the order of the client, hop-by-hop ones included.
+        client_host: address of the other end of the connection.
         fields: the decoded JSON object of the body; None until decoded, and if it is none.
         num_prompt_tokens: estimate; prompts are not tokenized here.
         max_tokens: bound of the output; None if the client set none.
@@ -98,6 +99,7 @@ class Call:
     target: str
     headers: Sequence[Header]
     body: bytes
+    client_host: str = ""
     fields: dict[str, Any] | None = None
     model: str | None = None
     is_stream: bool = False
