@@ -215,7 +215,9 @@ class UpstreamConnection(asyncio.Protocol):
 
     def on_body(self, data: bytes) -> None:
         """A piece of the body."""
-        if not self._is_complete:
+        if self._is_complete:
+            self._keeps_alive = False  # an answer without a body has one after all
+        else:
             self._pieces.append(data)
 
     def on_message_complete(self) -> None:
