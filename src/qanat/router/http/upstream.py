@@ -54,6 +54,10 @@ class Answer:
                 return value
         return None
 
+    def set_idle_timeout(self, idle_s: float | None) -> None:
+        """Another bound of the silence between two pieces, from the next piece on."""
+        self._connection.set_idle_timeout(idle_s)
+
     async def pump(self, receive: Callable[[bytes], None], flow: Flow | None = None) -> None:
         """Hands every piece of the body to `receive` as it comes, until it is complete: no task wakes per piece.
 

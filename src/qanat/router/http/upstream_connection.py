@@ -88,6 +88,10 @@ class UpstreamConnection(asyncio.Protocol):
         else:
             self._transport.writelines((head, body))
 
+    def set_idle_timeout(self, idle_s: float | None) -> None:
+        """See Answer.set_idle_timeout."""
+        self._idle_s = idle_s
+
     async def wait_for_head(self) -> tuple[int, list[Header]]:
         """Status and headers. Raises UpstreamTimeout and UpstreamBroken."""
         while not self._has_head:
