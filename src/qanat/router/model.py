@@ -49,6 +49,9 @@ class Endpoint:
         max_model_len: longest prompt with output, in tokens; None if not known.
         num_running: requests that it has from this router now.
         num_outstanding_tokens: tokens that those requests may still cost, prompts included.
+        num_served: requests that it was given since it was added.
+        num_pieces: grows with every sign of progress of its open answers; health looks whether it moved.
+        last_turn: number of the choice that fell on it last; who waited longest wins a tie.
     """
 
     name: str
@@ -64,6 +67,9 @@ class Endpoint:
     state: EndpointState = EndpointState.READY
     num_running: int = 0
     num_outstanding_tokens: int = 0
+    num_served: int = 0
+    num_pieces: int = 0
+    last_turn: int = 0
 
     @property
     def address(self) -> str:
