@@ -137,7 +137,7 @@ class TimeOptions:
     )
     health_timeout_s: float = option(
         Kind.NUMBER,
-        5.0,
+        3.0,
         "Seconds for an answer to a look. An engine that misses two and moves no stream meanwhile is taken out.",
         minimum=0.01,
         maximum=3600,

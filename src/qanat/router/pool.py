@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import logging
 import math
 import time
 from collections.abc import Callable, Container
@@ -14,6 +16,8 @@ from qanat.router.http.errors import UpstreamUnreachable
 from qanat.router.lease import Lease
 from qanat.router.model import Call, Endpoint, EndpointState, Role
 from qanat.router.policies import Choice, LeastTokens, Policy
+
+_LOG = logging.getLogger(__name__)
 
 DEFAULT_OUTPUT_TOKENS = 256
 """Expected of an answer before any was seen."""
@@ -29,7 +33,7 @@ class Member:
     Attributes:
         is_draining: it finishes what it has and is then removed.
         is_healthy: what the health checks found last.
-        is_worth_a_try: if not healthy: it refused connections, so that a try costs nothing and may find it back.
+        is_worth_a_try: if not healthy: it answers or refuses at once, so that a try costs nothing and may find it back.
         why: the last reason for being out of service.
         leases: open ones.
     """
@@ -82,6 +86,8 @@ class Pool:
         self._on_trial: list[Endpoint] = []
         self._turn = 0
         self._listeners: list[Callable[[], None]] = []
+        self._added: list[Callable[[Endpoint], None]] = []
+        self._added: list[Callable[[Endpoint], None]] = []
         self._removed: list[Callable[[Endpoint], None]] = []
         self._doubted: list[Callable[[Endpoint], None]] = []
 
@@ -109,6 +115,8 @@ class Pool:
         self.members[endpoint] = Member(endpoint, Breaker(self._rules))
         endpoint.last_turn = self._turn
         self.refresh(endpoint)
+        for listener in self._added:
+            listener(endpoint)
 
     def drain(self, endpoint: Endpoint, is_draining: bool = True) -> None:
         """It gets nothing new, and is removed when the last request on it ends; False takes that back."""
@@ -154,18 +162,17 @@ class Pool:
             listener(endpoint)
 
     def succeeded(self, endpoint: Endpoint) -> None:
-        """A request was answered."""
+        """A request was answered. One that is out of service is looked at now; a single answer may be an old one's."""
         member = self.members.get(endpoint)
         if member is None:
             return
         was = member.breaker.state
         member.breaker.succeeded(self._clock())
-        if not member.is_healthy and member.is_worth_a_try:
-            member.is_healthy = True
-            member.breaker.reset()
-        elif member.breaker.state is was:
-            return
-        self.refresh(endpoint)
+        if member.breaker.state is not was:
+            self.refresh(endpoint)
+        if not member.is_healthy:
+            for listener in self._doubted:
+                listener(endpoint)
 
     def set_health(
         self, endpoint: Endpoint, is_healthy: bool, why: str = "", *, is_silent: bool = False
@@ -206,7 +213,11 @@ class Pool:
     def refresh(self, endpoint: Endpoint) -> None:
         """The endpoint's role, models or reasons have changed: its state, and who may be chosen, follow."""
         if member := self.members.get(endpoint):
-            endpoint.state = member.state()
+            was, endpoint.state = endpoint.state, member.state()
+            if endpoint.state is not was:
+                level = logging.WARNING if endpoint.state is EndpointState.DOWN else logging.INFO
+                why = f": {member.why}" if member.why else ""
+                _LOG.log(level, "endpoint %s is %s%s", endpoint.name, endpoint.state.value, why)
         self.changed()
 
     def changed(self) -> None:
@@ -223,12 +234,20 @@ class Pool:
         """Tells whenever somebody may have room who had none."""
         self._listeners.append(listener)
 
+    def on_added(self, listener: Callable[[Endpoint], None]) -> None:
+        """Tells of every endpoint that comes."""
+        self._added.append(listener)
+
+    def on_added(self, listener: Callable[[Endpoint], None]) -> None:
+        """Tells of every endpoint that comes."""
+        self._added.append(listener)
+
     def on_removed(self, listener: Callable[[Endpoint], None]) -> None:
         """Tells of every endpoint that is gone."""
         self._removed.append(listener)
 
     def on_doubt(self, listener: Callable[[Endpoint], None]) -> None:
-        """Tells of every endpoint that failed a request, so that it is looked at now."""
+        """Tells of every endpoint that a request found otherwise than it seemed, so that it is looked at now."""
         self._doubted.append(listener)
 
     # Who gets a request.
