@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import logging
 import math
 import time
 from collections.abc import Callable, Container
@@ -86,7 +85,6 @@ class Pool:
         self._on_trial: list[Endpoint] = []
         self._turn = 0
         self._listeners: list[Callable[[], None]] = []
-        self._added: list[Callable[[Endpoint], None]] = []
         self._added: list[Callable[[Endpoint], None]] = []
         self._removed: list[Callable[[Endpoint], None]] = []
         self._doubted: list[Callable[[Endpoint], None]] = []
@@ -233,10 +231,6 @@ class Pool:
     def on_change(self, listener: Callable[[], None]) -> None:
         """Tells whenever somebody may have room who had none."""
         self._listeners.append(listener)
-
-    def on_added(self, listener: Callable[[Endpoint], None]) -> None:
-        """Tells of every endpoint that comes."""
-        self._added.append(listener)
 
     def on_added(self, listener: Callable[[Endpoint], None]) -> None:
         """Tells of every endpoint that comes."""
