@@ -122,6 +122,8 @@ class EngineSide:
         return await read_message(self.reader)
 
     def send(self, data: bytes) -> None:
+        if self.writer.transport.is_closing():
+            raise ConnectionResetError
         self.writer.write(data)
 
     async def client_left(self) -> None:

@@ -87,15 +87,14 @@ class Front:
         return f"{self._id_prefix}-{self._num_calls:x}"
 
     def run(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Starts the task of a call and counts it until `done` is called for it."""
+        """Starts the task of a call and counts it until its end, which may come before its first line has run."""
         task = loop.create_task(work)
         self._tasks.add(task)
+        task.add_done_callback(self._done)
         return task
 
-    def done(self, task: asyncio.Task[None] | None) -> None:
-        """A call's task is at its end."""
-        if task is not None:
-            self._tasks.discard(task)
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
         self._check_quiet()
 
     def lost(self, connection: FrontConnection) -> None:

@@ -125,8 +125,6 @@ class FrontConnection(asyncio.Protocol):
             if not reply.is_gone:
                 _LOG.exception("call %s: the handler failed", call.id)
                 self._fail(reply)
-        finally:
-            self._front.done(asyncio.current_task(self._loop))
 
     def _fail(self, reply: Reply) -> None:
         if reply.is_started:
@@ -147,9 +145,7 @@ class FrontConnection(asyncio.Protocol):
                 self._is_closed = True
                 self._transport.close()
             return
-        if not self._is_reading:
-            self._is_reading = True
-            self._transport.resume_reading()
+        self._read_on()
         if self._queue:
             # A turn later, so that answers given at once do not pile up on the stack.
             self._loop.call_soon(self._start_queued)
@@ -158,6 +154,11 @@ class FrontConnection(asyncio.Protocol):
         else:
             self._continue_if_expected()
 
+    def _read_on(self) -> None:
+        if not self._is_reading and not self._transport.is_closing():
+            self._is_reading = True
+            self._transport.resume_reading()
+
     def _start_queued(self) -> None:
         if self._reply is None and self._queue and not self._is_closed:
             self._start_next()
@@ -165,9 +166,7 @@ class FrontConnection(asyncio.Protocol):
     def _linger(self) -> None:
         """A socket closed with bytes unread resets the connection, and the client may never see the refusal."""
         self._deadline.set(self._limits.linger_s)
-        if not self._is_reading:
-            self._is_reading = True
-            self._transport.resume_reading()
+        self._read_on()
         if self._transport.can_write_eof():
             self._transport.write_eof()
 
@@ -230,4 +229,5 @@ class FrontConnection(asyncio.Protocol):
 
     def cut(self) -> None:
         """Closes the connection now, whatever is on it."""
+        self._give_up()
         self._transport.abort()
