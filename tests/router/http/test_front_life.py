@@ -283,3 +283,22 @@ def test_an_address_in_use_is_an_error_that_names_the_flag() -> None:
                 await Front(hello).listen("127.0.0.1", port)
 
     run(test())
+
+
+def test_one_client_too_many_is_told_so_and_the_next_is_served_when_another_left() -> None:
+    async def test() -> None:
+        async with serving(hello, FrontLimits(max_connections=1)) as (front, port):
+            async with connected(port) as first:
+                first.ask()
+                assert (await first.answer()).body == b"hello"
+                async with connected(port) as second:
+                    answer = await second.answer()
+                    assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+                    assert await second.is_closed()
+            while front.connections:
+                await asyncio.sleep(0)
+            async with connected(port) as third:
+                third.ask()
+                assert (await third.answer()).body == b"hello"
+
+    run(test())

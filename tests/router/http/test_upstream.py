@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -253,6 +256,7 @@ def test_nobody_listens() -> None:
         with pytest.raises(UpstreamUnreachable, match=str(endpoint.port)) as caught:
             await ask(Upstream(), endpoint)
         assert not caught.value.is_sent
+        assert not caught.value.is_local
         with pytest.raises(UpstreamUnreachable):
             await ask(Upstream(), Endpoint("x", "no-such-host.invalid", 1))
 
@@ -462,5 +466,26 @@ def test_an_engine_behind_tls_is_verified(tmp_path: Path) -> None:
             upstream.close()
             with pytest.raises(UpstreamUnreachable, match="certificate"):
                 await ask(Upstream(), endpoint)
+
+    run(test())
+
+
+def test_the_want_of_open_files_is_not_the_engines_fault() -> None:
+    async def test() -> None:
+        async with engine(answering(OK)) as (_, endpoint):
+            upstream = Upstream()
+            before = resource.getrlimit(resource.RLIMIT_NOFILE)
+            with contextlib.ExitStack() as files:
+                free = files.enter_context(open(os.devnull)).fileno()
+                resource.setrlimit(resource.RLIMIT_NOFILE, (free, before[1]))
+                try:
+                    with pytest.raises(UpstreamUnreachable) as caught:
+                        await ask(upstream, endpoint)
+                finally:
+                    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+            assert caught.value.is_local
+            assert upstream.num_connections(endpoint) == 0
+            assert await ask(upstream, endpoint) == (200, b"ok")
+            upstream.close()
 
     run(test())

@@ -12,6 +12,7 @@ class UpstreamError(QanatError):
         endpoint_name: which engine.
         is_sent: bytes of the request may have reached the engine, so that it may have begun to work.
         is_answered: the status line of an answer had come before it went wrong.
+        is_local: this process is at fault (no file or port is left), so that it says nothing of the engine.
     """
 
     code = "upstream_error"
@@ -24,6 +25,7 @@ class UpstreamError(QanatError):
         self.endpoint_name = endpoint_name
         self.is_sent = is_sent
         self.is_answered = is_answered
+        self.is_local = False
 
 
 class UpstreamUnreachable(UpstreamError):

@@ -28,6 +28,10 @@ class Downstream(Flow, Protocol):
     """
 
     @property
+    def status(self) -> int:
+        """The status that was sent; 0 before `start`."""
+
+    @property
     def is_started(self) -> bool:
         """A status was sent, so that another can no longer be."""
 

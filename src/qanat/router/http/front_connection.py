@@ -19,12 +19,20 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_TOO_MANY = "too many clients are connected; try again later"
 
 
 class InternalError(QanatError):
     """A defect of the router itself; the log has the details."""
 
     code = "router_error"
+
+
+class TooManyConnectionsError(QanatError):
+    """More clients are connected than this process takes."""
+
+    code = "too_many_connections"
+    status = 503
 
 
 class FrontConnection(asyncio.Protocol):
@@ -55,7 +63,12 @@ class FrontConnection(asyncio.Protocol):
         self._front.connections.add(self)
         self._deadline.set(self._limits.idle_timeout_s)
         if self._front.is_draining:
+            self._is_closed = True
             self._transport.close()
+        elif len(self._front.connections) > self._limits.max_connections:
+            self._is_refused = True
+            self._queue.append(Incoming(refusal=TooManyConnectionsError(_TOO_MANY, retry_after_s=1)))
+            self._start_next()
 
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""

@@ -10,6 +10,7 @@ class FrontLimits:
     """Bounds of a client's connection.
 
     Attributes:
+        max_connections: clients connected at once; one more is told so with 503. Every stream needs two open files.
         max_head_bytes: request line and headers; more is refused with 431.
         max_body_bytes: one request's body; more is refused with 413.
         max_pipelined: requests read ahead on a connection while one runs; then the socket is left unread.
@@ -21,6 +22,7 @@ class FrontLimits:
         linger_s: how long what a refused client still sends is read, so that it sees the refusal.
     """
 
+    max_connections: int = 16384
     max_head_bytes: int = 65536
     max_body_bytes: int = 64 << 20
     max_pipelined: int = 16

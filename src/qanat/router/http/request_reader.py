@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import httptools
 
-from qanat.core.errors import InvalidRequestError
+from qanat.core.errors import InvalidRequestError, QanatError
 from qanat.router.http.limits import FrontLimits
 from qanat.router.model import Header
 
@@ -55,7 +55,7 @@ class Incoming:
     body: bytes = b""
     is_http_1_0: bool = False
     keeps_alive: bool = False
-    refusal: InvalidRequestError | None = None
+    refusal: QanatError | None = None
 
 
 class RequestReader:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import ssl
 from collections import deque
 
 from qanat.router.http.errors import UpstreamTimeout, UpstreamUnreachable
 from qanat.router.http.upstream_connection import UpstreamConnection
 from qanat.router.model import Endpoint
+
+_LOCAL_FAULTS = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM)
 
 
 class ConnectionPool:
@@ -64,7 +67,9 @@ class ConnectionPool:
             raise UpstreamTimeout(message, name, "connect", is_sent=False) from None
         except OSError as error:
             message = f"endpoint {name}: cannot connect to {self.endpoint.address}: {error.strerror or error}"
-            raise UpstreamUnreachable(message, name, is_sent=False) from None
+            unreachable = UpstreamUnreachable(message, name, is_sent=False)
+            unreachable.is_local = error.errno in _LOCAL_FAULTS
+            raise unreachable from None
 
     async def _connect(self) -> UpstreamConnection:
         connection = UpstreamConnection(self._loop, self.endpoint.name, self._lost)
