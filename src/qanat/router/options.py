@@ -191,5 +191,5 @@ class RouterOptions(EngineOptions, ChoiceOptions, TimeOptions, FrontOptions):
     """Router."""
 
 
-GROUPS: tuple[type, ...] = (EngineOptions, ChoiceOptions, TimeOptions, FrontOptions)
+GROUPS: tuple[type, ...] = (FrontOptions, EngineOptions, ChoiceOptions, TimeOptions)
 """In the order of the help."""
