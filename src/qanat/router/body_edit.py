@@ -25,9 +25,7 @@ def edited(body: bytes, fields: Mapping[str, Any], changes: Mapping[str, Any]) -
     """
     if not changes:
         return body
-    is_only_more = all(
-        name not in fields and value is not _WITHDRAWN for name, value in changes.items()
-    )
+    is_only_more = all(name not in fields and value is not _WITHDRAWN for name, value in changes.items())
     begin = body.find(b"{")
     if is_only_more and fields and begin >= 0:
         more = msgspec.json.encode(dict(changes))

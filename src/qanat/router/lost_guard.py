@@ -1,43 +1,66 @@
-"""Ends the wait for an engine that the health checks have given up, as if its connection had broken."""
+"""Ends a wait for an engine from outside: it was given up, or the other half of its pair failed."""
 
 from __future__ import annotations
 
 import asyncio
 from types import TracebackType
 
-from qanat.router.http.errors import UpstreamBroken
+from qanat.router.http.errors import UpstreamBroken, UpstreamError
 from qanat.router.lease import Lease
 
 
-class LostGuard:
-    """`with LostGuard(lease)`: raises UpstreamBroken out of whatever is awaited inside when the lease is lost."""
+class Interruptible:
+    """`with Interruptible() as wait`: after `wait.stop(error)` the error comes out of whatever is awaited inside."""
 
-    __slots__ = ("_lease", "_task", "_why", "_num_cancelling")
+    __slots__ = ("_task", "_error", "_num_cancelling")
 
-    def __init__(self, lease: Lease) -> None:
-        self._lease = lease
-        self._why: str | None = None
+    def __init__(self) -> None:
+        self._error: UpstreamError | None = None
 
-    def __enter__(self) -> LostGuard:
+    def stop(self, error: UpstreamError) -> None:
+        """Ends the wait; only the first error counts."""
+        if self._error is None:
+            self._error = error
+            self._task.cancel()
+
+    def __enter__(self) -> Interruptible:
         task = asyncio.current_task()
         assert task is not None
         self._task = task
         self._num_cancelling = task.cancelling()
-        self._lease.when_lost(self._on_lost)
         return self
 
-    def _on_lost(self, why: str) -> None:
-        if self._why is None:
-            self._why = why
-            self._task.cancel()
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        stopped, self._error = self._error, self._error or UpstreamError("this wait is over", "")
+        if stopped is None:
+            return
+        # A client that left at the same moment has cancelled once more, and that cancellation goes on.
+        if self._task.uncancel() <= self._num_cancelling and kind is asyncio.CancelledError:
+            raise stopped from None
+
+
+class LostGuard(Interruptible):
+    """`with LostGuard(lease)`: the engine was given up by the health checks, as if its connection had broken."""
+
+    __slots__ = ("_lease",)
+
+    def __init__(self, lease: Lease) -> None:
+        super().__init__()
+        self._lease = lease
+
+    def _lost(self, why: str) -> None:
+        name = self._lease.endpoint.name
+        self.stop(UpstreamBroken(f"endpoint {name} was given up: {why}", name))
+
+    def __enter__(self) -> LostGuard:
+        super().__enter__()
+        self._lease.when_lost(self._lost)
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._lease.when_lost(None)
-        if self._why is None:
-            return
-        # A client that left at the same moment has cancelled once more, and that cancellation goes on.
-        if self._task.uncancel() <= self._num_cancelling and kind is asyncio.CancelledError:
-            name = self._lease.endpoint.name
-            raise UpstreamBroken(f"endpoint {name} was given up: {self._why}", name) from None
+        super().__exit__(kind, error, trace)
