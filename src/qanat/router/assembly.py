@@ -13,7 +13,6 @@ from qanat.router.admission import Admission
 from qanat.router.app import App
 from qanat.router.config import RouterConfig
 from qanat.router.discovery import FILE_INTERVAL_S, FLAGS, DnsSource, FileSource, Membership, repeat
-from qanat.router.forward import Forward
 from qanat.router.health import Monitor
 from qanat.router.http.front import Front
 from qanat.router.http.limits import FrontLimits
@@ -21,6 +20,7 @@ from qanat.router.http.upstream import Timeouts, Upstream
 from qanat.router.metrics import RouterMetrics
 from qanat.router.policies import policy_named
 from qanat.router.pool import Pool
+from qanat.router.relay import Relay, relay_of
 from qanat.router.services import RelayHandler, Services
 from qanat.router.status import add_gauges
 from qanat.router.vitals import VitalRules
@@ -38,7 +38,7 @@ class Router:
     """
 
     def __init__(
-        self, config: RouterConfig, make_relay: Callable[[Services], RelayHandler] = Forward
+        self, config: RouterConfig, make_relay: Callable[[Services], RelayHandler] = relay_of
     ) -> None:
         options = config.options
         self.config = config
@@ -66,14 +66,17 @@ class Router:
         )
         self.membership = Membership(self.pool)
         self.access_log = AccessLog(options.access_log)
+        relay = make_relay(self.services)
         self.app = App(
             self.services,
             self.monitor,
             Admin(self.pool, self.membership, self.admission),
-            make_relay(self.services),
+            relay,
             self.access_log,
             lambda: self.front.is_draining,
         )
+        if isinstance(relay, Relay):
+            self.app.routes.update(relay.routes)
         self.front = Front(self.app, FrontLimits(max_body_bytes=options.max_body_bytes))
         self._tasks: list[asyncio.Task[None]] = []
 

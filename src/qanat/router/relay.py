@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 
+from qanat.core.errors import ConfigError
 from qanat.router.access_log import Record
-from qanat.router.disaggregated import metaserver
-from qanat.router.disaggregated.metaserver import Metaserver
+from qanat.router.disaggregated.metaserver import PATH, Metaserver
 from qanat.router.disaggregated.pull import PullRoad
 from qanat.router.disaggregated.push import PushRoad
-from qanat.router.http.exchange import Downstream
+from qanat.router.http.errors import UpstreamUnreachable
+from qanat.router.http.exchange import Downstream, Handler
 from qanat.router.http.upstream import Upstream
 from qanat.router.model import Call, Endpoint, Role
 from qanat.router.pool import Pool
 from qanat.router.relay_settings import Pairing, RelaySettings
 from qanat.router.retry import RetryBudget
 from qanat.router.road import Direct, Road
+from qanat.router.services import Services
 from qanat.router.stream_relay import StreamRelay
 from qanat.router.whole_relay import WholeRelay
 
@@ -30,20 +33,31 @@ class Relay:
         pool: of the engines.
         upstream: connections to them.
         settings: bounds.
+        metaserver_url: how an endpoint reaches this router's metaserver, for pairs that push.
+
+    Attributes:
+        metaserver: where decoders of such pairs ask.
+        routes: by path, what the application answers without a key and without the queue.
     """
 
-    def __init__(self, pool: Pool, upstream: Upstream, settings: RelaySettings) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        upstream: Upstream,
+        settings: RelaySettings,
+        metaserver_url: Callable[[Endpoint], str] = lambda endpoint: "",
+    ) -> None:
         self.metaserver = Metaserver()
+        is_pushing = settings.pairing is Pairing.PUSH
+        self.routes: dict[str, Handler] = {PATH: self.metaserver} if is_pushing else {}
         self._pool = pool
         self._settings = settings
         self._budget = RetryBudget()
         self._direct = Direct(pool, upstream)
         self._decoder = Direct(pool, upstream, Role.DECODE)
         self._pair: Road
-        if settings.pairing is Pairing.PUSH:
-            self._pair = PushRoad(
-                pool, upstream, self.metaserver, self._metaserver_url, settings.prefill_timeout_s
-            )
+        if is_pushing:
+            self._pair = PushRoad(pool, upstream, self.metaserver, metaserver_url, settings.prefill_timeout_s)
         else:
             self._pair = PullRoad(pool, upstream, settings.prefill_timeout_s)
 
@@ -68,23 +82,49 @@ class Relay:
             return self._direct
         return self._pair if is_generation else self._decoder
 
-    def _metaserver_url(self, decoder: Endpoint) -> str:
-        return self._settings.metaserver_url
+
+def relay_of(services: Services) -> Relay:
+    """The relay of a router with these settings.
+
+    Raises:
+        ConfigError: pairs push, and no address is known that decoders could ask at.
+    """
+    options = services.config.options
+    settings = RelaySettings(
+        services.timeouts,
+        max_retries=options.max_retries,
+        is_continuing=options.continue_streams,
+        prefill_timeout_s=options.first_byte_timeout_s,
+        pairing=Pairing.PUSH if options.connector == "push" else Pairing.PULL,
+    )
+    base = options.metaserver_url
+    if settings.pairing is Pairing.PUSH and base is None and options.port == 0:
+        raise ConfigError(
+            "--connector push with --port 0: decode engines need an address that is known before; set --port or "
+            "--metaserver-url.",
+            param="--metaserver-url",
+        )
+
+    def url(endpoint: Endpoint) -> str:
+        root = base or own_url(endpoint, options.port, is_tls=options.ssl_certfile is not None)
+        return root.rstrip("/").removesuffix(PATH) + PATH
+
+    return Relay(services.pool, services.upstream, settings, url)
 
 
-def metaserver_url(base: str) -> str:
-    """The URL that decoders are given, from the router's own as they reach it."""
-    return base.rstrip("/") + metaserver.PATH
-
-
-def own_url(endpoint: Endpoint, port: int) -> str:
+def own_url(endpoint: Endpoint, port: int, *, is_tls: bool) -> str:
     """This machine's address on the way to an endpoint, as a URL with this port.
 
     Raises:
-        OSError: there is no way to it.
+        UpstreamUnreachable: there is no way to it.
     """
-    family, _, _, _, address = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_DGRAM)[0]
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.connect(address)  # of a datagram socket: nothing is sent
-        host = str(probe.getsockname()[0])
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    try:
+        family, _, _, _, address = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(address)  # of a datagram socket: nothing is sent
+            host = str(probe.getsockname()[0])
+    except OSError as error:
+        message = f"endpoint {endpoint.name}: no way to {endpoint.host}: {error.strerror or error}"
+        raise UpstreamUnreachable(message, endpoint.name, is_sent=False) from None
+    scheme = "https" if is_tls else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

@@ -29,7 +29,6 @@ class RelaySettings:
         max_buffered_bytes: of a whole answer; what is longer is passed on as it comes and cannot be retried.
         prefill_timeout_s: for the prefill leg of a pair, as a whole.
         pairing: which protocol the pairs speak.
-        metaserver_url: where decoders reach this router, for PUSH, such as "http://10.0.0.5:8000/v1/metaserver".
     """
 
     timeouts: Timeouts = field(default_factory=Timeouts)
@@ -41,4 +40,3 @@ class RelaySettings:
     max_buffered_bytes: int = 4 << 20
     prefill_timeout_s: float = 300.0
     pairing: Pairing = Pairing.PULL
-    metaserver_url: str = ""
