@@ -90,7 +90,8 @@ class Admission:
             self.num_refused += 1
             if yielding is waiter:
                 raise self._full()
-            yielding.place.set_exception(self._full())
+            if not yielding.place.done():  # else its client has just left
+                yielding.place.set_exception(self._full())
         limit_s = _shorter(self._max_wait_s, queue_limit_s(call))
         try:
             async with asyncio.timeout(limit_s):
