@@ -99,7 +99,6 @@ def make_endpoint(url: str, values: Mapping[str, Any], where: str, text: str) ->
     name = str(values.get("name") or (_address(host, port) + base_path))
     if not (name.isascii() and name.isprintable()) or any(sign in name for sign in ' ,;"'):
         raise wrong(where, text, f"the name {name!r} may have no spaces, commas, semicolons and quotes")
-    models = values.get("models") or ()
     return EndpointSpec(
         name,
         host,
@@ -109,7 +108,7 @@ def make_endpoint(url: str, values: Mapping[str, Any], where: str, text: str) ->
         _role(values.get("role", "any"), where, text),
         _kind(values.get("kind", "unknown"), where, text),
         _weight(values.get("weight", 1.0), where, text),
-        frozenset(models.split("|") if isinstance(models, str) else map(str, models)),
+        _models(values.get("models"), where, text),
         _length(values.get("max_model_len"), where, text),
     )
 
@@ -163,6 +162,15 @@ def _weight(value: object, where: str, text: str) -> float:
     if not 0 < weight <= MAX_WEIGHT:
         raise wrong(where, text, f"the weight {value!r} is no number above 0 and up to {MAX_WEIGHT:g}")
     return weight
+
+
+def _models(value: object, where: str, text: str) -> frozenset[str]:
+    if value is None:
+        return frozenset()
+    models = value.split("|") if isinstance(value, str) else value
+    if not isinstance(models, list) or not all(isinstance(model, str) and model for model in models):
+        raise wrong(where, text, f"models {value!r} are no names with | between them")
+    return frozenset(models)
 
 
 def _length(value: object, where: str, text: str) -> int | None:
