@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
 
 from qanat.core.errors import ConfigError
 from qanat.router.access_file import AccessLog
@@ -20,8 +19,8 @@ from qanat.router.http.upstream import Timeouts, Upstream
 from qanat.router.metrics import RouterMetrics
 from qanat.router.policies import policy_named
 from qanat.router.pool import Pool
-from qanat.router.relay import Relay, relay_of
-from qanat.router.services import RelayHandler, Services
+from qanat.router.relay import relay_of
+from qanat.router.services import Services
 from qanat.router.status import add_gauges
 from qanat.router.vitals import VitalRules
 
@@ -31,15 +30,12 @@ class Router:
 
     Args:
         config: every setting.
-        make_relay: who answers what engines are to answer.
 
     Raises:
         ConfigError: a file that the settings name cannot be read.
     """
 
-    def __init__(
-        self, config: RouterConfig, make_relay: Callable[[Services], RelayHandler] = relay_of
-    ) -> None:
+    def __init__(self, config: RouterConfig) -> None:
         options = config.options
         self.config = config
         self.pool = Pool(policy_named(options.policy), options.max_inflight_per_endpoint, config.breaker)
@@ -66,7 +62,7 @@ class Router:
         )
         self.membership = Membership(self.pool)
         self.access_log = AccessLog(options.access_log)
-        relay = make_relay(self.services)
+        relay = relay_of(self.services)
         self.app = App(
             self.services,
             self.monitor,
@@ -75,8 +71,7 @@ class Router:
             self.access_log,
             lambda: self.front.is_draining,
         )
-        if isinstance(relay, Relay):
-            self.app.routes.update(relay.routes)
+        self.app.routes.update(relay.routes)
         self.front = Front(self.app, FrontLimits(max_body_bytes=options.max_body_bytes))
         self._tasks: list[asyncio.Task[None]] = []
 
