@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from pathlib import Path
 
 import pytest
@@ -88,12 +89,25 @@ def test_a_declared_body_over_the_limit_is_refused_before_it_is_read() -> None:
 
 
 def test_a_client_that_goes_on_sending_too_much_still_reads_the_refusal() -> None:
+    def send_much_then_read(port: int) -> bytes:
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
+            client.sendall(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 30000000\r\n\r\n")
+            for _ in range(30):
+                client.sendall(bytes(1_000_000))
+            return client.recv(65536)
+
+    async def test() -> None:
+        async with serving(echo, FrontLimits(max_body_bytes=10, linger_s=30.0)) as (_, port):
+            assert (await asyncio.to_thread(send_much_then_read, port)).startswith(b"HTTP/1.1 413 ")
+
+    run(test())
+
+
+def test_a_body_in_chunks_is_refused_when_it_grows_over_the_limit() -> None:
     async def test() -> None:
         async with serving(echo, FrontLimits(max_body_bytes=10)) as (_, port), connected(port) as client:
-            client.send(b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n")
-            for _ in range(200):
-                client.send(b"1000\r\n" + bytes(4096) + b"\r\n")
-            await client.writer.drain()
+            client.send(b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n")
+            client.send(b"6\r\nabcdef\r\n")
             assert (await client.answer()).status == 413
 
     run(test())

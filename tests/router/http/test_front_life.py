@@ -216,6 +216,34 @@ def test_a_late_request_behind_a_running_one_leaves_that_one_alone() -> None:
     run(test())
 
 
+def test_a_refusal_behind_a_running_request_ends_the_wait_for_the_refused_one() -> None:
+    async def test() -> None:
+        gate = asyncio.Event()
+
+        async def handler(call: Call, downstream: Downstream) -> None:
+            await gate.wait()
+            await hello(call, downstream)
+
+        async with serving(handler, FrontLimits(head_timeout_s=0.05)) as (front, port):
+            async with connected(port) as client, connected(port) as other:
+                client.ask()
+                client.send(b"GET / HT")
+                while not any(connection._reader.is_in_head for connection in front.connections):
+                    await asyncio.sleep(0)
+                client.send(b"nonsense\r\n\r\n")
+                while not any(connection._is_refused for connection in front.connections):
+                    await asyncio.sleep(0)
+                other.send(b"GET / HT")
+                assert (
+                    await other.answer()
+                ).status == 408  # begun later, so the first one's time is over as well
+                gate.set()
+                assert (await client.answer()).body == b"hello"
+                assert (await client.answer()).status == 400
+
+    run(test())
+
+
 def test_draining_finishes_what_runs_and_takes_no_more() -> None:
     async def test() -> None:
         gate = asyncio.Event()
@@ -300,5 +328,49 @@ def test_one_client_too_many_is_told_so_and_the_next_is_served_when_another_left
             async with connected(port) as third:
                 third.ask()
                 assert (await third.answer()).body == b"hello"
+
+    run(test())
+
+
+def test_a_head_does_not_wait_for_a_body() -> None:
+    async def test() -> None:
+        gate = asyncio.Event()
+
+        async def handler(call: Call, downstream: Downstream) -> None:
+            downstream.start(202, [])
+            await gate.wait()
+            downstream.end()
+
+        async with serving(handler) as (_, port), connected(port) as client:
+            client.ask()
+            assert (await client.answer(has_body=False)).status == 202
+            gate.set()
+            assert await client.reader.readexactly(5) == b"0\r\n\r\n"
+
+    run(test())
+
+
+def test_a_listener_that_comes_while_the_client_is_slow_hears_of_it() -> None:
+    async def test() -> None:
+        heard: list[bool] = []
+        has_heard = asyncio.Event()
+
+        def listen(is_paused: bool) -> None:
+            heard.append(is_paused)
+            has_heard.set()
+
+        async def handler(call: Call, downstream: Downstream) -> None:
+            downstream.start(200, [])
+            downstream.write(bytes(30_000_000))
+            await asyncio.sleep(0)
+            downstream.set_listener(listen)
+            await downstream.drain()
+            downstream.end()
+
+        async with serving(handler) as (_, port), connected(port, limit=1000) as client:
+            client.ask()
+            await has_heard.wait()
+            assert len((await client.answer()).body) == 30_000_000
+            assert heard == [True, False]
 
     run(test())

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import resource
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,7 @@ CHUNKED = (
         ("GET", b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok", 200, b"ok", False),
         ("GET", b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", 200, b"ok", False),
         ("GET", OK + OK, 200, b"ok", False),
+        ("GET", 2 * b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", 200, b"", False),
         ("HEAD", OK, 200, b"", False),
     ],
 )
@@ -287,6 +289,74 @@ def test_an_engine_that_never_begins_and_one_that_falls_silent() -> None:
             assert (caught.value.phase, caught.value.is_answered, pieces) == ("idle", True, [b"ab"])
             while num_left < 2:
                 await asyncio.sleep(0)
+
+    run(test())
+
+
+def test_silence_is_not_the_end_of_an_answer_that_ends_with_its_connection() -> None:
+    async def script(side: EngineSide) -> None:
+        await side.request()
+        side.send(b"HTTP/1.1 200 OK\r\n\r\nab")
+        await side.client_left()
+
+    async def test() -> None:
+        async with engine(script) as (_, endpoint):
+            async with Upstream().request(endpoint, "GET", "/", timeouts=Timeouts(idle_s=0.05)) as answer:
+                while not answer._connection._is_closed:  # silent for too long, with two bytes unread
+                    await asyncio.sleep(0.01)
+                pieces: list[bytes] = []
+                with pytest.raises(UpstreamTimeout):
+                    async for piece in answer.body():
+                        pieces.append(piece)
+            assert pieces == [b"ab"]
+
+    run(test())
+
+
+def test_silence_counts_again_once_the_reader_takes_more() -> None:
+    class Slow:
+        def set_listener(self, listener: Callable[[bool], None] | None) -> None:
+            if listener is not None:
+                listener(True)
+                asyncio.get_running_loop().call_later(0.3, listener, False)
+
+        def flush(self) -> None:
+            began.append(loop_time())
+
+    began: list[float] = []
+
+    def loop_time() -> float:
+        return asyncio.get_running_loop().time()
+
+    async def script(side: EngineSide) -> None:
+        await side.request()
+        side.send(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n")
+        await side.client_left()
+
+    async def test() -> None:
+        async with engine(script) as (_, endpoint):
+            async with Upstream().request(endpoint, "GET", "/", timeouts=Timeouts(idle_s=0.05)) as answer:
+                with pytest.raises(UpstreamTimeout):
+                    await answer.pump(lambda piece: None, Slow())
+                assert loop_time() - began[0] >= 0.3
+
+    run(test())
+
+
+def test_a_woken_request_that_is_cancelled_passes_its_turn_on() -> None:
+    async def test() -> None:
+        async with engine(answering(OK)) as (scripted, endpoint):
+            upstream = Upstream(max_connections=1)
+            async with upstream.request(endpoint, "GET", "/") as answer:
+                await answer.read()
+                first, second = (asyncio.create_task(ask(upstream, endpoint)) for _ in range(2))
+                for _ in range(3):
+                    await asyncio.sleep(0)
+            first.cancel()  # it was woken just now and has not run since
+            assert await second == (200, b"ok")
+            assert first.cancelled()
+            assert scripted.num_connections == 1
+            upstream.close()
 
     run(test())
 
