@@ -83,7 +83,8 @@ class App:
             if downstream.is_started:
                 downstream.abort()
             else:
-                respond_error(downstream, error, record.headers())
+                is_passing = error.status == 503 and not error.retry_after_s
+                respond_error(downstream, error, [*record.headers(), *(_RETRY if is_passing else ())])
         except asyncio.CancelledError:
             record.error = "client_left" if downstream.is_gone else "cut_off"
             raise
