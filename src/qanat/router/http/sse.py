@@ -7,7 +7,7 @@ import re
 MAX_EVENT_BYTES = 64 << 20
 
 # A carriage return ends a line only if no line feed follows, which is known once the next byte is there.
-_END = re.compile(rb"(?:\r\n|\n|\r(?=[^\n])){2}")
+_END = re.compile(rb"(?:\n|\r\n|\r(?=[^\n]))(?:\n|\r\n|\r(?=[^\n]))")
 _LINE = re.compile(rb"\r\n|\n|\r")
 
 
@@ -22,11 +22,12 @@ class EventSplitter:
     all events and `tail` put together are the stream again.
     """
 
-    __slots__ = ("_tail", "_max_event_bytes", "_scanned")
+    __slots__ = ("_tail", "_max_event_bytes", "_scanned", "_has_return")
 
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
         self._tail = bytearray()
         self._scanned = 0
+        self._has_return = False
         self._max_event_bytes = max_event_bytes
 
     @property
@@ -40,24 +41,46 @@ class EventSplitter:
         Raises:
             EventTooLarge: the unfinished event has more than `max_event_bytes`.
         """
+        has_return = b"\r" in data
         if not self._tail:
-            if b"\r" not in data and data.find(b"\n\n") == len(data) - 2 >= 0:
+            if not has_return and data.find(b"\n\n") == len(data) - 2 >= 0:
                 return [data]
             self._scanned = 0
+            self._has_return = has_return
+        elif has_return:
+            self._has_return = True
+        self._tail += data
+        events = self._cut_anywhere() if self._has_return else self._cut_at_line_feeds()
+        if len(self._tail) > self._max_event_bytes:
+            raise EventTooLarge(f"an event of more than {self._max_event_bytes} bytes")
+        # Of an end that has begun at most three bytes are here: a return, a line feed, a return.
+        self._scanned = max(0, len(self._tail) - 3)
+        return events
+
+    def _cut_at_line_feeds(self) -> list[bytes]:
+        """What `_cut_anywhere` gives where there are no returns, in a tenth of the time."""
         tail = self._tail
-        tail += data
+        events: list[bytes] = []
+        begin = 0
+        end = tail.find(b"\n\n", self._scanned)
+        while end >= 0:
+            events.append(bytes(tail[begin : end + 2]))
+            begin = end + 2
+            end = tail.find(b"\n\n", begin)
+        if begin:
+            del tail[:begin]
+        return events
+
+    def _cut_anywhere(self) -> list[bytes]:
+        tail = self._tail
         events: list[bytes] = []
         begin = 0
         for match in _END.finditer(tail, self._scanned):
             events.append(bytes(tail[begin : match.end()]))
             begin = match.end()
         if begin:
-            # Slicing first lets no match hold the buffer, which may not be resized while one does.
+            # A slice, as no bytes may be deleted while a match holds the buffer.
             self._tail = tail[begin:]
-        if len(self._tail) > self._max_event_bytes:
-            raise EventTooLarge(f"an event of more than {self._max_event_bytes} bytes")
-        # Of an end that has begun at most three bytes are here: a return, a line feed, a return.
-        self._scanned = max(0, len(self._tail) - 3)
         return events
 
 
