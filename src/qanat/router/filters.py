@@ -42,13 +42,26 @@ class EventReader:
     """The callback of a pump: cuts pieces into events, and hands what the filter leaves of them to `send`.
 
     An event that never becomes complete is dropped, so that a client sees whole events only.
+
+    Args:
+        events: what is done to each.
+        begin: called before the first piece.
+        send: to the client.
+        endpoint_name: for errors.
     """
 
-    __slots__ = ("_splitter", "_filter", "_send", "_endpoint_name")
+    __slots__ = ("_splitter", "_filter", "_begin", "_send", "_endpoint_name")
 
-    def __init__(self, events: EventFilter, send: Callable[[bytes], None], endpoint_name: str) -> None:
+    def __init__(
+        self,
+        events: EventFilter,
+        begin: Callable[[], None],
+        send: Callable[[bytes], None],
+        endpoint_name: str,
+    ) -> None:
         self._splitter = EventSplitter()
         self._filter = events
+        self._begin: Callable[[], None] | None = begin
         self._send = send
         self._endpoint_name = endpoint_name
 
@@ -58,6 +71,9 @@ class EventReader:
         Raises:
             StreamBroken: the engine says that it cannot go on, or sends no events.
         """
+        if self._begin is not None:
+            self._begin()
+            self._begin = None
         try:
             events = self._splitter.feed(piece)
         except EventTooLarge as error:

@@ -101,7 +101,7 @@ class Attempts:
             await asyncio.sleep(self._settings.retry_delay_s * 2 ** (self._num_failed - 2))
 
     async def after_nobody(self, error: NoEndpointError) -> None:
-        """Nobody else is there: one that could not be reached, or broke off before it answered, is asked again.
+        """Nobody else is there: one that could not be reached, or broke off, is asked again.
 
         Raises:
             UpstreamError: the last failure, if there was one of another kind.
@@ -110,7 +110,7 @@ class Attempts:
         last = self.last
         if last is None:
             raise error
-        is_passing = isinstance(last, (UpstreamUnreachable, UpstreamBroken)) and not last.is_answered
+        is_passing = isinstance(last, UpstreamUnreachable | UpstreamBroken)
         if not is_passing or not self.exclude:
             raise last
         self.exclude.clear()

@@ -174,7 +174,7 @@ class StreamRelay:
                     await self._refused(opened)
                     return
                 events = self._plan.filter(opened.endpoint, opened.lease.tokens)
-                reader = EventReader(events, self._send, opened.endpoint.name)
+                reader = EventReader(events, self._note_begin, self._send, opened.endpoint.name)
                 await answer.pump(reader, self._downstream)
                 self._check_end(opened, events)
                 self._pool.succeeded(opened.endpoint)
@@ -199,6 +199,11 @@ class StreamRelay:
             name = opened.endpoint.name
             raise UpstreamBroken(f"endpoint {name} ended its stream too early", name, is_answered=True)
 
+    def _note_begin(self) -> None:
+        """The engine has begun to generate: from now on silence counts."""
+        if self._opened is not None:
+            self._opened.answer.set_idle_timeout(self._settings.timeouts.idle_s)
+
     def _send(self, data: bytes) -> None:
         downstream = self._downstream
         if self._opened is not None:
@@ -206,7 +211,6 @@ class StreamRelay:
                 headers = answer_headers(self._opened.answer.headers, self._record, has_length=False)
                 downstream.start(200, headers)
                 self._record.first_byte_s = asyncio.get_running_loop().time() - self._record.begin_s
-            self._opened.answer.set_idle_timeout(self._settings.timeouts.idle_s)
             self._opened = None
             mark = self._plan.mark()
             data = mark + data if mark else data

@@ -55,7 +55,7 @@ class Answer:
         return None
 
     def set_idle_timeout(self, idle_s: float | None) -> None:
-        """Another bound of the silence between two pieces, from the next piece on."""
+        """Another bound of the silence between two pieces, from now on."""
         self._connection.set_idle_timeout(idle_s)
 
     async def pump(self, receive: Callable[[bytes], None], flow: Flow | None = None) -> None:

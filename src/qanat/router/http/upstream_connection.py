@@ -91,6 +91,8 @@ class UpstreamConnection(asyncio.Protocol):
     def set_idle_timeout(self, idle_s: float | None) -> None:
         """See Answer.set_idle_timeout."""
         self._idle_s = idle_s
+        if self._has_head and self._is_reading and not self._is_complete:
+            self._deadline.set(idle_s)
 
     async def wait_for_head(self) -> tuple[int, list[Header]]:
         """Status and headers. Raises UpstreamTimeout and UpstreamBroken."""
