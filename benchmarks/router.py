@@ -9,7 +9,11 @@ engines and clients to --other-core. `plain` is the router's transport with no p
 does), and asks two engines for each request as `pair` does. Besides what a client sees (requests and tokens each
 second) the CPU time that each request and token costs is measured: it hardly depends on what else the machine does.
 The targets of design.md, section 7: 8 times the requests and 6 times the tokens of the peer; at half load 99 of 100
-requests, and tokens, take at most 5 ms longer than straight from the engines.
+requests, and tokens, take at most 5 ms longer than straight from the engines. Meanwhile some clients leave, which
+their engine is to see within 50 ms.
+
+Elsewhere on the machine there is often other work. `chrt -f 1` before the command gives both cores to the
+measurement while it runs.
 """
 
 from __future__ import annotations
@@ -26,7 +30,8 @@ import msgspec
 from benchmarks.router_targets import Target, engines, load, started
 
 KINDS = ("json", "stream")
-JSON_TARGET, STREAM_TARGET, ADDED_TARGET_MS = 8.0, 6.0, 5.0
+JSON_TARGET, STREAM_TARGET, ADDED_TARGET_MS, ABORT_TARGET_MS = 8.0, 6.0, 5.0, 50.0
+NUM_ABORTS = 20
 Figures = dict[str, dict[str, Any]]
 
 
@@ -67,15 +72,17 @@ def half_load(options: argparse.Namespace, targets: list[Target], capacity: Figu
         mine = added[target.name] = {}
         rate = capacity[target.name]["requests_per_s"] / 2
         num_streams = max(1, int(capacity[target.name]["tokens_per_s"] / 2 * options.period_ms / 1e3))
+        aborts = ["--aborts", str(NUM_ABORTS), "--engine-port", str(direct.ports[0])]
         for kind, connections, extra in (
             ("json", options.connections, ["--rate", f"{rate:.0f}"]),
-            ("stream", num_streams, ["--delays"]),
+            ("stream", num_streams, ["--delays", *aborts]),
         ):
             mine[f"{kind}_load"] = rate if kind == "json" else num_streams
             rounds = []
             for _ in range(options.rounds):
                 straight = load(options, direct.ports, kind, connections, *extra)
                 through = load(options, target.ports, kind, connections, *extra)
+                mine["slowest_abort_ms"] = max(mine.get("slowest_abort_ms", 0.0), through["slowest_abort_ms"])
                 rounds.append([through[figure] - straight[figure] for figure in ("p50_ms", "p99_ms")])
             mine[f"{kind}_added_p50_ms"], mine[f"{kind}_added_p99_ms"] = (
                 statistics.median(column) for column in zip(*rounds, strict=True)
@@ -111,6 +118,8 @@ def report(capacity: Figures, added: Figures) -> bool:
                 f"{mine[f'{kind}_added_p99_ms']:.2f} ms (p99)"
             )
             is_met &= mine[f"{kind}_added_p99_ms"] <= ADDED_TARGET_MS
+        say(f"{name}: the engine sees that a client left after at most {mine['slowest_abort_ms']:.2f} ms")
+        is_met &= mine["slowest_abort_ms"] <= ABORT_TARGET_MS
     return is_met
 
 

@@ -4,7 +4,7 @@
 
 Prints the ports in one line. A completion with `"stream": true` is answered by one event for each token, all streams
 of an engine at once every period, as an engine's steps do; any other by one JSON object. Every event carries the
-time at which it was sent.
+time at which it was sent. GET /aborts gives the times at which streams were left before their end.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sys
 import time
 
 import httptools
+import msgspec
 import uvloop
 
 MODEL = "stub"
@@ -46,9 +47,10 @@ def chunk(data: bytes) -> bytes:
 
 
 class Engine:
-    """What the connections of one port share: the streams that run."""
+    """What the connections of one port share: the streams that run, and the times at which clients left them."""
 
-    def __init__(self, num_tokens: int, period_s: float) -> None:
+    def __init__(self, num_tokens: int, period_s: float, aborts_ns: list[int]) -> None:
+        self.aborts_ns = aborts_ns
         self.num_tokens = num_tokens
         self.period_s = period_s
         self.streams: dict[asyncio.Transport, int] = {}
@@ -86,7 +88,8 @@ class EngineConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.Protocol."""
-        self._engine.streams.pop(self._transport, None)
+        if self._engine.streams.pop(self._transport, None) is not None:
+            self._engine.aborts_ns.append(time.monotonic_ns())
 
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""
@@ -108,6 +111,8 @@ class EngineConnection(asyncio.Protocol):
             self._engine.streams[self._transport] = self._engine.num_tokens
         else:
             answer = _COMPLETION if body else _MODELS
+            if self._url == b"/aborts":
+                answer = msgspec.json.encode(self._engine.aborts_ns)
             self._transport.write(_JSON_HEAD % (len(answer), answer))
 
 
@@ -117,8 +122,9 @@ async def main(options: argparse.Namespace) -> None:
     ports: list[int] = []
     steps: list[asyncio.Task[None]] = []
     period_s = options.period_ms / 1e3
+    aborts_ns: list[int] = []
     for number in range(options.engines):
-        engine = Engine(options.tokens, period_s)
+        engine = Engine(options.tokens, period_s, aborts_ns)
         server = await loop.create_server(lambda e=engine: EngineConnection(e), "127.0.0.1", 0, backlog=2048)
         ports.append(server.sockets[0].getsockname()[1])
         steps.append(asyncio.create_task(engine.step(period_s * number / options.engines)))

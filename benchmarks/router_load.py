@@ -3,7 +3,8 @@
     python -m benchmarks.router_load PORT... --kind json|stream [--connections 64] [--rate 500] [--seconds 3]
 
 Prints one JSON object: what was done in the measured time, and how long answers (json) or each token (stream, from
-the engine's write to here) took. With several ports the connections are spread over them.
+the engine's write to here) took. With several ports the connections are spread over them. With --aborts further
+clients leave their streams, one after the other, and the engine is asked when it saw that.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import uvloop
 from benchmarks.router_engine import MODEL
 
 WARM_UP_S = 0.5
+TURN_S = 0.001
 _SENT = re.compile(rb'"sent_ns":(\d+)')
 
 
@@ -135,6 +137,9 @@ async def drive(options: argparse.Namespace) -> dict[str, Any]:
         free.append(client)
     load.begin_s = time.monotonic() + WARM_UP_S
     end_s = load.begin_s + options.seconds
+    aborting = None
+    if options.aborts:
+        aborting = asyncio.create_task(_abort_streams(options.aborts, options.ports[0], options.engine_port))
     if options.rate:
         await _offer(options.rate, end_s, free, due)
     else:
@@ -142,6 +147,7 @@ async def drive(options: argparse.Namespace) -> dict[str, Any]:
             client.ask(time.monotonic_ns())
         await asyncio.sleep(end_s - time.monotonic())
     seconds = time.monotonic() - load.begin_s
+    slowest_abort_ms = max(await aborting) / 1e6 if aborting else 0.0
     delays_ms = sorted(delay / 1e6 for delay in load.delays_ns) or [0.0]
     return {
         "requests_per_s": load.num_requests / seconds,
@@ -151,22 +157,47 @@ async def drive(options: argparse.Namespace) -> dict[str, Any]:
         "num_errors": load.num_errors,
         "p50_ms": delays_ms[len(delays_ms) // 2],
         "p99_ms": delays_ms[int(len(delays_ms) * 0.99)],
-        "cpu_s": time.process_time(),
+        "slowest_abort_ms": slowest_abort_ms,
     }
 
 
+async def _abort_streams(num_aborts: int, port: int, engine_port: int) -> list[int]:
+    """Nanoseconds from a client's leaving to the engine's noticing, of so many clients."""
+    delays_ns: list[int] = []
+    engine_reader, engine_writer = await asyncio.open_connection("127.0.0.1", engine_port)
+    while len(delays_ns) < num_aborts:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(request_bytes(is_stream=True))
+        await reader.readuntil(b'"word "')
+        left_ns = time.monotonic_ns()
+        writer.close()
+        while True:
+            engine_writer.write(b"GET /aborts HTTP/1.1\r\nHost: engine\r\n\r\n")
+            head = await engine_reader.readuntil(b"\r\n\r\n")
+            aborts_ns = msgspec.json.decode(await engine_reader.readexactly(int(head.split()[-1])))
+            if aborts_ns and aborts_ns[-1] >= left_ns:
+                break
+            await asyncio.sleep(TURN_S)
+        delays_ns.append(aborts_ns[-1] - left_ns)
+    engine_writer.close()
+    return delays_ns
+
+
 async def _offer(rate: float, end_s: float, free: deque[Client], due: deque[int]) -> None:
-    """Requests at even distances, whether or not earlier ones are answered."""
+    """Requests at even distances, rounded to a turn of TURN_S, whether or not earlier ones are answered.
+
+    It sleeps between turns: a client that spins would keep the engines, which share its core, from running.
+    """
     next_s = time.monotonic()
     while (now_s := time.monotonic()) < end_s:
+        now_ns = time.monotonic_ns()
         while next_s <= now_s:
-            due_ns = int(next_s * 1e9)
             if free:
-                free.popleft().ask(due_ns)
+                free.popleft().ask(now_ns)
             else:
-                due.append(due_ns)
+                due.append(now_ns)
             next_s += 1 / rate
-        await asyncio.sleep(max(0.0, next_s - time.monotonic()))
+        await asyncio.sleep(TURN_S)
 
 
 if __name__ == "__main__":
@@ -178,6 +209,8 @@ if __name__ == "__main__":
         "--rate", type=float, default=0.0, help="json: requests each second; 0: as many as go"
     )
     parser.add_argument("--delays", action="store_true", help="stream: measures each token's way")
+    parser.add_argument("--aborts", type=int, default=0, help="clients that leave their streams meanwhile")
+    parser.add_argument("--engine-port", type=int, help="the engine that knows when they left")
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--core", type=int, default=None)
     arguments = parser.parse_args()
