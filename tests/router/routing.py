@@ -54,7 +54,7 @@ async def routed(*words: str, **options: Any) -> AsyncIterator[Routed]:
     router = Router(make_config(RouterOptions(**settings), words))
     port = await router.start()
     try:
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60, verify=False) as client:
             yield Routed(router, client, port)
     finally:
         await router.close(1.0)
@@ -99,7 +99,7 @@ class CuttableRoad:
             if head.startswith(b"POST"):
                 self.bodies.append(body)
             await self._pass_on(head, body, writer)
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
             pass
         finally:
             self.num_open -= 1

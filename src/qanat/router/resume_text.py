@@ -60,7 +60,11 @@ class TextResumer:
         return not self._journal.num_tokens
 
     def refusal(self) -> str:
-        """Why a break of the stream could not be mended once text was sent; empty if it can."""
+        """Why a break of the stream cannot be mended; empty if it can."""
+        return self.request_refusal() or self._refusal_so_far()
+
+    def request_refusal(self) -> str:
+        """Why no break of a stream of this request could be mended once text was sent; empty if some could."""
         fields = self._fields
         if self._num_choices > 1 or (fields.get("best_of") or 1) > 1:
             return "several choices were asked for"
@@ -74,7 +78,9 @@ class TextResumer:
             return "the prompt is given as token ids"
         if fields.get("return_token_ids"):
             return "token ids were asked for"
-        return self._refusal_so_far()
+        if fields.get("tool_choice") not in (None, "auto", "none"):
+            return "a tool call is required"
+        return ""
 
     def _refusal_so_far(self) -> str:
         so_far = self._choice()
@@ -82,8 +88,6 @@ class TextResumer:
             return "a tool call was sent in part"
         if so_far.has_reasoning:
             return "reasoning was sent, and the text alone cannot say where it stands"
-        if self._fields.get("tool_choice") not in (None, "auto", "none"):
-            return "a tool call is required"
         if self._fields.get("echo") and not so_far.text.startswith(str(self._prompt())):
             return "the echo of the prompt was sent in part"
         return ""

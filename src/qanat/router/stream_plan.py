@@ -60,7 +60,7 @@ class StreamPlan:
                 self._journal,
                 endpoint.name,
                 count,
-                notes_text=not self._text.refusal(),
+                notes_text=not self._text.request_refusal(),
                 continued=UsageSum(self._num_prior_tokens) if self._is_continued else None,
             )
         leg = self._legs[0] if self._is_continued else TokenLeg({})

@@ -18,7 +18,7 @@ from qanat.router.body_edit import edited
 from qanat.router.disaggregated.metaserver import Metaserver
 from qanat.router.disaggregated.prefill_leg import ask_prefiller, prefill_changes, why_whole
 from qanat.router.disaggregated.pull import attempt_id
-from qanat.router.http.errors import UpstreamBroken, UpstreamError
+from qanat.router.http.errors import UpstreamBroken, UpstreamError, UpstreamTimeout
 from qanat.router.http.upstream import Timeouts, Upstream
 from qanat.router.lost_guard import Interruptible, LostGuard
 from qanat.router.model import Call, Endpoint, Role
@@ -73,27 +73,33 @@ class PushRoad:
         names = external_ids(call, request_id)
         with self._pool.lease(decoder, call) as lease, LostGuard(lease), Interruptible() as wait:
             push = _Push(self, call, own, exclude, record, request_id, wait)
+            headers = request_headers(call, record, request_id)
+            asking = self._upstream.request(decoder, "POST", call.target, headers, body, timeouts)
             self._metaserver.expect(names, push.run)
             try:
-                async with self._upstream.request(
-                    decoder, "POST", call.target, request_headers(call, record, request_id), body, timeouts
-                ) as answer:
+                async with asking as answer:
                     yield Opened(answer, decoder, lease)
+            except UpstreamTimeout as error:
+                raise push.blamed(error) from None
             finally:
                 self._metaserver.forget(names)
+
+    def choose_prefiller(self, call: Call, exclude: Container[Endpoint], record: Record) -> Endpoint:
+        """Who computes the prompt. Raises NoEndpointError."""
+        prefiller, _ = self._pool.choose(call, Role.PREFILL, exclude)
+        record.prefill_endpoint = prefiller.name
+        return prefiller
 
     async def prefill(
         self,
         call: Call,
         fields: dict[str, Any],
         params: dict[str, Any],
-        exclude: Container[Endpoint],
+        prefiller: Endpoint,
         record: Record,
         request_id: str,
     ) -> None:
-        """The prefill leg. Raises NoEndpointError and UpstreamError."""
-        prefiller, _ = self._pool.choose(call, Role.PREFILL, exclude)
-        record.prefill_endpoint = prefiller.name
+        """The prefill leg. Raises UpstreamError."""
         body = edited(call.body, fields, {**fields, **prefill_changes(fields, params)})
         await ask_prefiller(
             self._upstream, self._pool, prefiller, call, body, record, request_id, self._timeout_s
@@ -120,6 +126,15 @@ class _Push:
         self._record = record
         self._request_id = request_id
         self._wait = wait
+        self._prefiller: Endpoint | None = None
+
+    def blamed(self, error: UpstreamTimeout) -> UpstreamTimeout:
+        """The decoder's silence, or that of the prefiller that it waits for."""
+        if self._prefiller is None:
+            return error
+        name = self._prefiller.name
+        message = f"endpoint {name} has not pushed the cache when the time for an answer was over"
+        return UpstreamTimeout(message, name, error.phase, is_answered=error.is_answered)
 
     async def run(self, params: dict[str, Any]) -> None:
         """Asks a prefiller; its failure is the failure of the whole try.
@@ -129,9 +144,11 @@ class _Push:
             NoEndpointError: there is none.
         """
         try:
+            self._prefiller = self._road.choose_prefiller(self._call, self._exclude, self._record)
             await self._road.prefill(
-                self._call, self._fields, params, self._exclude, self._record, self._request_id
+                self._call, self._fields, params, self._prefiller, self._record, self._request_id
             )
+            self._prefiller = None
         except UpstreamError as error:
             self._wait.stop(error)
             raise
