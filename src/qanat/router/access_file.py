@@ -17,6 +17,39 @@ OFF, STANDARD_OUTPUT = "off", "-"
 FLUSH_S = 0.2
 
 
+class Line(msgspec.Struct, omit_defaults=True):
+    """The fields of a line; those from `key` on are left out where nothing is known."""
+
+    time: str
+    request_id: str
+    client: str
+    method: str
+    path: str
+    status: int
+    retries: int
+    continued: int
+    wait_s: float
+    duration_s: float
+    bytes: int
+    stream: bool
+    key: str = ""
+    model: str | None = None
+    error: str = ""
+    endpoint: str = ""
+    prefill_endpoint: str = ""
+    reason: str = ""
+    first_byte_s: float | None = None
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+_ENCODER = msgspec.json.Encoder()
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 class AccessLog:
     """Collects lines and writes them every fifth of a second. Belongs to one event loop.
 
@@ -47,32 +80,30 @@ class AccessLog:
         """Notes a request that has ended; 499 is the status of one whose client left before an answer began."""
         if self._file is None:
             return
-        fields = {
-            "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
-            "request_id": record.request_id,
-            "client": call.client_host,
-            "key": call.key_hash or None,
-            "method": call.method,
-            "path": call.path,
-            "model": call.model,
-            "stream": call.is_stream,
-            "status": status,
-            "error": record.error or None,
-            "endpoint": record.endpoint or None,
-            "prefill_endpoint": record.prefill_endpoint or None,
-            "reason": record.reason or None,
-            "retries": record.num_retries,
-            "continued": record.num_continued,
-            "wait_s": round(record.wait_s, 4),
-            "first_byte_s": None if record.first_byte_s is None else round(record.first_byte_s, 4),
-            "duration_s": round(duration_s, 4),
-            "prompt_tokens": record.num_prompt_tokens,
-            "output_tokens": record.num_output_tokens,
-            "bytes": num_bytes,
-        }
-        self._lines.append(
-            msgspec.json.encode({key: value for key, value in fields.items() if value is not None})
+        line = Line(
+            _now(),
+            record.request_id,
+            call.client_host,
+            call.method,
+            call.path,
+            status,
+            record.num_retries,
+            record.num_continued,
+            round(record.wait_s, 4),
+            round(duration_s, 4),
+            num_bytes,
+            call.is_stream,
+            call.key_hash,
+            call.model,
+            record.error,
+            record.endpoint,
+            record.prefill_endpoint,
+            record.reason,
+            None if record.first_byte_s is None else round(record.first_byte_s, 4),
+            record.num_prompt_tokens,
+            record.num_output_tokens,
         )
+        self._lines.append(_ENCODER.encode(line))
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(FLUSH_S, self.flush)
 

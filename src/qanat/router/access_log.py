@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from qanat.router.model import Header
 
@@ -43,7 +43,6 @@ class Record:
     num_output_tokens: int | None = None
     error: str = ""
     tells_client: bool = True
-    extra_headers: list[Header] = field(default_factory=list)
 
     def chosen(self, endpoint: str, reason: str) -> None:
         """Remembers who was chosen, and why."""
@@ -58,4 +57,4 @@ class Record:
             if self.prefill_endpoint:
                 text += f"; prefill={self.prefill_endpoint}"
             headers.append((HEADER, text.encode("latin-1", "replace")))
-        return [*headers, *self.extra_headers]
+        return headers

@@ -110,9 +110,7 @@ class App:
                 "the router is stopping; try again elsewhere or later", retry_after_s=RETRY_AFTER_S
             )
         read_call(call)
-        headers = [header for header in call.headers if header[0] != b"x-request-id"]
-        headers.append((b"x-request-id", record.request_id.encode("latin-1", "replace")))
-        call.headers = self._keys.for_engine(headers)
+        call.headers = self._keys.for_engine(call.headers)
         async with self._services.admission.enter(call):
             record.wait_s = self._loop.time() - record.begin_s
             await self._relay(call, downstream, record)

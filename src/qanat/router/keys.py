@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+from collections.abc import Sequence
 
 from qanat.core.errors import AuthenticationError
 from qanat.router.calls import api_key
@@ -51,7 +52,7 @@ class Keys:
                 "this needs the admin key, as `Authorization: Bearer KEY` (--admin-key-env names its variable)"
             )
 
-    def for_engine(self, headers: list[Header]) -> list[Header]:
+    def for_engine(self, headers: Sequence[Header]) -> Sequence[Header]:
         """The headers with the engines' own key; else with none where keys are checked here, or with the client's."""
         if self._engine is None and not self._clients:
             return headers

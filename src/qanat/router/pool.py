@@ -6,13 +6,13 @@ import logging
 import math
 import time
 from collections.abc import Callable, Container
-from dataclasses import dataclass, field
 
 from qanat.core.errors import NotFoundError
 from qanat.router.breaker import Breaker, BreakerRules, BreakerState
 from qanat.router.errors import NoEndpointError, UnknownEndpointError
 from qanat.router.http.errors import UpstreamUnreachable
 from qanat.router.lease import Lease
+from qanat.router.member import Member
 from qanat.router.model import Call, Endpoint, EndpointState, Role
 from qanat.router.policies import Choice, LeastTokens, Policy
 
@@ -23,37 +23,6 @@ DEFAULT_OUTPUT_TOKENS = 256
 _MEAN_SHARE = 0.05
 _MAX_REMEMBERED = 1024
 _RETRY_AFTER_S = 2
-
-
-@dataclass(slots=True, eq=False)
-class Member:
-    """What the pool knows of an endpoint beside its figures; `refresh` makes the endpoint's state of it.
-
-    Attributes:
-        is_draining: it finishes what it has and is then removed.
-        is_healthy: what the health checks found last.
-        is_worth_a_try: if not healthy: it answers or refuses at once, so that a try costs nothing and may find it back.
-        why: the last reason for being out of service.
-        leases: open ones.
-    """
-
-    endpoint: Endpoint
-    breaker: Breaker
-    is_draining: bool = False
-    is_healthy: bool = True
-    is_worth_a_try: bool = True
-    why: str = ""
-    leases: set[Lease] = field(default_factory=set)
-
-    def state(self) -> EndpointState:
-        """What follows from all of it."""
-        if self.is_draining:
-            return EndpointState.DRAINING
-        if not self.is_healthy or self.breaker.state is BreakerState.OPEN:
-            return EndpointState.DOWN
-        return (
-            EndpointState.HALF_OPEN if self.breaker.state is BreakerState.HALF_OPEN else EndpointState.READY
-        )
 
 
 class Pool:

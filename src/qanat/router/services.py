@@ -15,8 +15,8 @@ from qanat.router.model import Call
 from qanat.router.pool import Pool
 
 RelayHandler = Callable[[Call, Downstream, Record], Awaitable[None]]
-"""Answers one call that was admitted: it has room at some engine, its fields are decoded, and its headers are those
-that the engine is to get (X-Request-Id is there, the key is the engine's).
+"""Answers one call that was admitted: it has room at some engine, its fields are decoded, and the key in its
+headers is the one that the engine is to get. X-Request-Id is the record's.
 
 Before the first await it chooses and leases (`pool.choose`, `pool.lease`); it tells `pool.failed` and
 `pool.succeeded` how each attempt ended, fills in the record, and puts `record.headers()` into the head of the answer.
