@@ -21,6 +21,7 @@ def read(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
 def test_requests_are_counted_from_their_records() -> None:
     metrics = RouterMetrics()
     record = Record("id", 0.0, endpoint="a", reason="prefix-75%", num_prompt_tokens=7, num_output_tokens=5)
+    record.num_retries, record.num_continued = 2, 1
     record.first_byte_s = 0.2
     metrics.count(record, "/v1/completions", 200, 3.0)
     metrics.count(Record("id", 0.0, error="queue_full"), "/v1/completions", 429, 0.001)
@@ -28,8 +29,10 @@ def test_requests_are_counted_from_their_records() -> None:
     labels = (("endpoint", "a"), ("path", "/v1/completions"), ("status", "200"))
     assert figures["qanat_router_requests_total", labels] == 1
     assert figures["qanat_router_choices_total", (("reason", "prefix"),)] == 1
-    assert figures["qanat_router_refused_total", (("code", "queue_full"),)] == 1
+    assert figures["qanat_router_errors_total", (("code", "queue_full"),)] == 1
     assert figures["qanat_router_output_tokens_total", ()] == 5
+    assert figures["qanat_router_retries_total", ()] == 2
+    assert figures["qanat_router_continuations_total", ()] == 1
     assert figures["qanat_router_request_duration_seconds_count", ()] == 2
     assert figures["qanat_router_request_duration_seconds_bucket", (("le", "5"),)] == 2
     assert figures["qanat_router_request_duration_seconds_bucket", (("le", "2.5"),)] == 1

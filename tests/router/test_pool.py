@@ -98,8 +98,9 @@ def test_after_failures_one_trial_at_a_time_until_they_succeed() -> None:
     pool = pool_of(one, other, rules=BreakerRules(max_consecutive=2, open_s=5, num_trials=1), clock=clock)
     pool.failed(one, "500")
     assert one.state is READY
+    old = pool.lease(one, call({}))
     pool.failed(one, "500")
-    assert one.state is DOWN
+    assert one.state is DOWN and old.endpoint is one  # what runs on it still does not stand in a trial's way
     pool.tick()
     assert one.state is DOWN
     clock.now_s += 5
@@ -108,6 +109,7 @@ def test_after_failures_one_trial_at_a_time_until_they_succeed() -> None:
     asked = call({})
     first = pool.choose(asked)
     assert first == (one, "trial")
+    pool.lease(one, asked).release()  # a trial that told nothing
     with pool.lease(one, asked):
         assert pool.choose(asked).endpoint is other
         pool.succeeded(one)

@@ -215,7 +215,10 @@ class DnsSource:
 
 
 async def repeat(look: Callable[[], Awaitable[None]], interval_s: float) -> None:
-    """Looks again and again, until it is cancelled."""
+    """Looks again and again, until it is cancelled; a fault of one look does not end the looks."""
     while True:
-        await look()
+        try:
+            await look()
+        except Exception:
+            _LOG.exception("a look at where endpoints come from failed")
         await asyncio.sleep(interval_s)

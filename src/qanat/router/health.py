@@ -160,8 +160,12 @@ class _Watch:
         try:
             while True:
                 self.wake.clear()
-                verdict, why = await self._look()
-                self._act(verdict, why)
+                try:
+                    verdict, why = await self._look()
+                    self._act(verdict, why)
+                except Exception:
+                    _LOG.exception("a look at endpoint %s failed", self._endpoint.name)
+                    verdict, why = Verdict.WAIT, ""
                 if verdict is Verdict.WAIT and why:
                     continue  # one miss may be chance: the second look decides, at once
                 interval_s = self._monitor._interval_s

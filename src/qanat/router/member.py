@@ -19,6 +19,7 @@ class Member:
         is_worth_a_try: if not healthy: it answers or refuses at once, so that a try costs nothing and may find it back.
         why: the last reason for being out of service.
         leases: open ones.
+        trial: of these, the one that tries whether it works again.
     """
 
     endpoint: Endpoint
@@ -28,6 +29,7 @@ class Member:
     is_worth_a_try: bool = True
     why: str = ""
     leases: set[Lease] = field(default_factory=set)
+    trial: Lease | None = None
 
     def state(self) -> EndpointState:
         """What follows from all of it."""

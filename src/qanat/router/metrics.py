@@ -89,9 +89,9 @@ class RouterMetrics:
 
     def __init__(self) -> None:
         self.requests = Counter("requests_total", "Requests answered.", ("path", "status", "endpoint"))
-        self.retried = Counter("retries_total", "Attempts that failed before the first byte.", ("endpoint",))
-        self.continued = Counter("continuations_total", "Answers that went on elsewhere.", ("endpoint",))
-        self.refused = Counter("refused_total", "Requests that the router refused.", ("code",))
+        self.retried = Counter("retries_total", "Attempts that failed before the first byte.")
+        self.continued = Counter("continuations_total", "Times that an answer went on elsewhere.")
+        self.errors = Counter("errors_total", "Requests that ended otherwise than answered.", ("code",))
         self.choices = Counter("choices_total", "Choices by reason.", ("reason",))
         self.prompt_tokens = Counter("prompt_tokens_total", "Prompt tokens, as engines counted.")
         self.output_tokens = Counter("output_tokens_total", "Output tokens, as engines counted.")
@@ -116,7 +116,11 @@ class RouterMetrics:
         if record.reason:
             self.choices.add(record.reason.partition("-")[0] if "%" in record.reason else record.reason)
         if record.error:
-            self.refused.add(record.error)
+            self.errors.add(record.error)
+        if record.num_retries:
+            self.retried.add(amount=record.num_retries)
+        if record.num_continued:
+            self.continued.add(amount=record.num_continued)
         self.prompt_tokens.add(amount=record.num_prompt_tokens or 0)
         self.output_tokens.add(amount=record.num_output_tokens or 0)
 

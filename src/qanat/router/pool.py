@@ -231,7 +231,8 @@ class Pool:
             NotFoundError: no endpoint has the model.
         """
         for each in self._on_trial:
-            if not each.num_running and each.role is role and each not in exclude and fits(each, call):
+            is_free = self.members[each].trial is None
+            if is_free and each.role is role and each not in exclude and fits(each, call):
                 return self._chosen(Choice(each, "trial"))
         candidates = self._candidates(role, call.model)
         if exclude:
@@ -332,6 +333,8 @@ class Pool:
         endpoint.num_served += 1
         if member := self.members.get(endpoint):
             member.leases.add(lease)
+            if endpoint.state is EndpointState.HALF_OPEN and member.trial is None:
+                member.trial = lease
         if endpoint.role is not Role.DECODE:
             self.policy.given(endpoint, call)
         return lease
@@ -341,6 +344,8 @@ class Pool:
             self.mean_output_tokens += _MEAN_SHARE * (lease.num_tokens - self.mean_output_tokens)
         if member := self.members.get(lease.endpoint):
             member.leases.discard(lease)
+            if member.trial is lease:
+                member.trial = None
             if member.is_draining:
                 self._remove_if_drained(lease.endpoint)
         self._tell()

@@ -128,4 +128,4 @@ def note_failure(pool: Pool, error: UpstreamError) -> None:
     if isinstance(error, Refusal) and error.answer_status < 500:
         pool.succeeded(endpoint)
     else:
-        pool.failed(endpoint, error.message)
+        pool.failed(endpoint, error)

@@ -33,7 +33,7 @@ class Services:
         admission: entered by the application before the relay is called.
         upstream: connections to engines.
         timeouts: for requests of clients.
-        metrics: `retried`, `continued` and so on; requests are counted by the application from their records.
+        metrics: counted by the application, from the record of each request.
         config: every setting.
     """
 

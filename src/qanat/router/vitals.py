@@ -97,7 +97,9 @@ class Vitals:
         if look.finding is Finding.REFUSED or look.finding is Finding.SICK:
             self._num_silent = 0
             # A new process may stand at the address when it is back; it owes nothing.
-            self._owes_token &= look.finding is Finding.SICK
+            if look.finding is Finding.REFUSED:
+                self._owes_token = False
+                self._asked_s = None
             return Verdict(look.finding.value)
         if look.finding is Finding.SILENT:
             if has_moved:

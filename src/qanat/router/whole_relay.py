@@ -82,7 +82,7 @@ class WholeRelay:
     def _pool_failed(self, error: UpstreamError) -> None:
         endpoint = self._pool.find(error.endpoint_name)
         if endpoint is not None:
-            self._pool.failed(endpoint, error.message)
+            self._pool.failed(endpoint, error)
 
     async def _try(self, call: Call, downstream: Downstream) -> None:
         exclude = self._attempts.exclude
