@@ -42,6 +42,15 @@ def test_help_names_every_flag_with_examples() -> None:
     assert "qanat router http://10.0.0.1:8000 http://10.0.0.2:8000 --policy prefix" in done.stdout
 
 
+def test_the_guide_names_every_flag_with_its_help_and_default() -> None:
+    text = (ROOT / "docs" / "router.md").read_text(encoding="utf-8")
+    for group in GROUPS:
+        for one in options_of(group):
+            (row,) = [line for line in text.splitlines() if line.startswith(f"| `{one.flag}`")]
+            assert one.help.replace("|", "\\|") in row
+            assert one.default in (None, (), True, False) or str(one.default) in row
+
+
 def test_help_loads_no_server() -> None:
     code = (
         "import sys; from qanat.cli.main import main; main(['router', '--help']);"

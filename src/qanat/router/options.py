@@ -9,7 +9,7 @@ from qanat.config.values import Kind
 from qanat.router.policies import POLICIES
 
 MAX_SPAN_S = 86_400
-CONNECTORS = ("auto", "pull", "push")
+CONNECTORS = ("pull", "push")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,10 +44,10 @@ class EngineOptions:
     decoder_ports: tuple[str, ...] = option(Kind.TEXTS, (), "Their ports, as for prefill.")
     connector: str = option(
         Kind.TEXT,
-        "auto",
+        "pull",
         "How prefill and decode exchange the cache. pull: decode fetches it (MooncakeConnectorV1, "
-        "MooncakeHybridConnector); push: prefill sends it layer by layer (MooncakeLayerwiseConnector). A wrong one "
-        "stops the engines; auto is pull.",
+        "MooncakeHybridConnector); push: prefill sends it layer by layer (MooncakeLayerwiseConnector). The wrong "
+        "one stops the engines.",
         choices=CONNECTORS,
     )
     metaserver_url: str | None = option(

@@ -183,7 +183,8 @@ class Pool:
             was, endpoint.state = endpoint.state, member.state()
             if endpoint.state is not was:
                 level = logging.WARNING if endpoint.state is EndpointState.DOWN else logging.INFO
-                why = f": {member.why}" if member.why else ""
+                why = member.why.removeprefix(f"endpoint {endpoint.name}").lstrip(": ")
+                why = f": {why}" if why else ""
                 _LOG.log(level, "endpoint %s is %s%s", endpoint.name, endpoint.state.value, why)
         self.changed()
 
