@@ -138,13 +138,18 @@ def test_a_client_that_reads_nothing_at_all_is_cut_off() -> None:
 
 def test_a_connection_without_requests_is_closed_after_a_while() -> None:
     async def test() -> None:
-        async with serving(hello, FrontLimits(idle_timeout_s=0.1)) as (_, port):
-            async with connected(port) as client:
-                assert await client.is_closed()
-            async with connected(port) as client:
-                client.ask()
-                assert (await client.answer()).body == b"hello"
-                assert await client.is_closed()
+        async with serving(hello, FrontLimits(idle_timeout_s=0.1)) as (_, port), connected(port) as client:
+            assert await client.is_closed()
+
+    run(test())
+
+
+def test_a_connection_is_kept_for_a_while_after_an_answer() -> None:
+    async def test() -> None:
+        async with serving(hello, FrontLimits(idle_timeout_s=1.0)) as (_, port), connected(port) as client:
+            client.ask()
+            assert (await client.answer()).body == b"hello"
+            assert await client.is_closed()
 
     run(test())
 
@@ -224,7 +229,7 @@ def test_a_refusal_behind_a_running_request_ends_the_wait_for_the_refused_one() 
             await gate.wait()
             await hello(call, downstream)
 
-        async with serving(handler, FrontLimits(head_timeout_s=0.05)) as (front, port):
+        async with serving(handler, FrontLimits(head_timeout_s=1.0)) as (front, port):
             async with connected(port) as client, connected(port) as other:
                 client.ask()
                 client.send(b"GET / HT")
