@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 import httpx
 import pytest
 
+from qanat.router.model import EndpointState
 from tests.router.routing import CHAT, COMPLETIONS, Routed, routed, run
 from tests.router.test_app import FAST, until
 from tests.router.tiny_engine import TinyEngine
@@ -89,6 +90,53 @@ def test_pd_014_every_kind_of_end_gives_the_load_back() -> None:
             with contextlib.suppress(httpx.TimeoutException):
                 await place.http.post(COMPLETIONS, json={"prompt": "x"}, timeout=0.05)
             await until(is_at_rest)
+
+    run(test())
+
+
+def test_a_pair_stands_in_for_an_engine_that_does_it_all_and_back() -> None:
+    async def test() -> None:
+        async with AsyncExitStack() as stack:
+            prefill, decode = await engines(stack, 2)
+            async with TinyEngine().served() as whole:
+                port = whole.port
+                roles = (f"{prefill.url},role=prefill", f"{decode.url},role=decode")
+                place = await stack.enter_async_context(routed(whole.url, endpoint=roles, **FAST))
+                await place.http.post(COMPLETIONS, json={"prompt": "x"})
+                assert [len(each.calls) for each in (whole, prefill, decode)] == [1, 0, 0]
+            endpoint = place.router.pool.get(f"127.0.0.1:{port}")
+            await until(lambda: endpoint.state is EndpointState.DOWN)
+            assert (await place.http.post(COMPLETIONS, json={"prompt": "x"})).status_code == 200
+            assert [len(each.calls) for each in (prefill, decode)] == [1, 1]
+            async with TinyEngine().served(port) as whole:
+                await until(lambda: endpoint.state is EndpointState.READY)
+                assert (await place.http.post(COMPLETIONS, json={"prompt": "x"})).status_code == 200
+                assert len(whole.calls) == 1
+
+    run(test())
+
+
+def test_a_failing_engine_is_left_alone_tried_and_taken_back() -> None:
+    async def test() -> None:
+        async with AsyncExitStack() as stack:
+            failing, other = await engines(stack, 2)
+            failing.status = 500
+            place = await stack.enter_async_context(routed(failing.url, other.url, **FAST))
+            endpoint = place.router.pool.get(f"127.0.0.1:{failing.port}")
+            statuses = [
+                (await place.http.post(COMPLETIONS, json={"prompt": "x"})).status_code for _ in range(12)
+            ]
+            assert statuses.count(500) == len(failing.calls) == 5  # then its breaker is open
+            assert endpoint.state is EndpointState.DOWN
+            failing.status = 200
+            await until(lambda: endpoint.state is EndpointState.HALF_OPEN)
+            reasons = []
+            for _ in range(4):
+                answer = await place.http.post(COMPLETIONS, json={"prompt": "x"})
+                assert answer.status_code == 200
+                reasons.append(answer.headers["x-qanat-router"].split("; ")[1])
+            assert reasons[:2] == ["reason=trial"] * 2 and "reason=trial" not in reasons[2:]
+            assert endpoint.state is EndpointState.READY
 
     run(test())
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from qanat.router.vitals import Finding, Look, Verdict, VitalRules, Vitals
 
 RULES = VitalRules(max_silent=2, stall_s=60)
-OK, SICK, REFUSED, SILENT = Finding.OK, Finding.SICK, Finding.REFUSED, Finding.SILENT
+OK, SICK, REFUSED, SILENT, BROKEN = Finding.OK, Finding.SICK, Finding.REFUSED, Finding.SILENT, Finding.BROKEN
 
 
 def vitals() -> Vitals:
@@ -34,6 +34,21 @@ def test_two_misses_in_a_row_take_it_out() -> None:
     assert one.look(3, Look(SILENT)) is Verdict.WAIT
     assert one.look(4, Look(SILENT)) is Verdict.SILENT
     assert one.look(5, Look(SILENT)) is Verdict.SILENT
+
+
+def test_broken_connections_take_it_out_without_giving_up_its_streams() -> None:
+    one = vitals()
+    assert one.look(1, Look(BROKEN, num_running=1)) is Verdict.WAIT
+    assert one.look(2, Look(BROKEN, num_running=1)) is Verdict.REFUSED
+    assert one.look(3, Look(OK, num_running=1)) is Verdict.HEALTHY
+
+
+def test_one_that_says_it_is_ill_and_moves_nothing_is_given_up() -> None:
+    one = vitals()
+    assert one.look(0, Look(SICK, num_running=1, num_pieces=1)) is Verdict.SICK
+    assert one.look(59, Look(SICK, num_running=1, num_pieces=1)) is Verdict.SICK
+    assert one.look(60, Look(SICK, num_running=1, num_pieces=1)) is Verdict.SILENT
+    assert one.look(61, Look(SICK, num_running=1, num_pieces=2)) is Verdict.SICK
 
 
 def test_an_engine_too_busy_for_health_is_alive_while_its_streams_move() -> None:
@@ -103,7 +118,7 @@ def test_a_late_no_after_the_stream_moved_takes_nobody_out() -> None:
 
 looks = st.lists(
     st.tuples(
-        st.sampled_from([OK, OK, SICK, REFUSED, SILENT]),
+        st.sampled_from([OK, OK, SICK, REFUSED, SILENT, BROKEN]),
         st.integers(0, 2),
         st.booleans(),
         st.floats(0, 40),

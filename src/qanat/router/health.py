@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from qanat.router.http.errors import UpstreamError, UpstreamUnreachable
+from qanat.router.http.errors import UpstreamError, UpstreamTimeout, UpstreamUnreachable
 from qanat.router.http.upstream import Timeouts, Upstream
 from qanat.router.model import Endpoint, EngineKind, Header
 from qanat.router.pool import Pool
@@ -197,8 +197,10 @@ class _Watch:
             status, body = await self._monitor.get(self._endpoint, "/health")
         except UpstreamUnreachable as error:
             return Finding.REFUSED, error.message
-        except UpstreamError as error:
+        except UpstreamTimeout as error:
             return Finding.SILENT, error.message
+        except UpstreamError as error:
+            return Finding.BROKEN, error.message
         if status < 500:
             return Finding.OK, ""
         text = body.decode("utf-8", "replace").strip()[:_MAX_WHY_CHARS]

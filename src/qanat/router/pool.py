@@ -20,6 +20,7 @@ _LOG = logging.getLogger(__name__)
 
 DEFAULT_OUTPUT_TOKENS = 256
 """Expected of an answer before any was seen."""
+IN_SERVICE = (EndpointState.READY, EndpointState.HALF_OPEN)
 _MEAN_SHARE = 0.05
 _MAX_REMEMBERED = 1024
 _RETRY_AFTER_S = 2
@@ -302,6 +303,10 @@ class Pool:
     def of_role(self, role: Role) -> list[Endpoint]:
         """All endpoints of exactly this role, in service or not."""
         return [each for each in self.members if each.role is role]
+
+    def roles_in_service(self) -> set[Role]:
+        """Of those that get requests, on trial or not."""
+        return {each.role for each in self.members if each.state in IN_SERVICE}
 
     @property
     def is_disaggregated(self) -> bool:

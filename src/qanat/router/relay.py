@@ -76,9 +76,12 @@ class Relay:
             await WholeRelay(self._pool, self._settings, self._budget, road, record).run(call, downstream)
 
     def _road(self, is_generation: bool) -> Road:
-        """Whole engines where there are any; a decoder can answer what is no generation."""
+        """Whole engines where there are any, else pairs; a decoder can answer what is no generation."""
         pool = self._pool
-        if not pool.is_disaggregated or pool.of_role(Role.ANY):
+        if not pool.is_disaggregated:
+            return self._direct
+        roles = pool.roles_in_service()
+        if Role.ANY in roles or (pool.of_role(Role.ANY) and not {Role.PREFILL, Role.DECODE} <= roles):
             return self._direct
         return self._pair if is_generation else self._decoder
 

@@ -11,15 +11,14 @@ from qanat.router.health import Monitor
 from qanat.router.http.upstream import Upstream
 from qanat.router.metrics import RouterMetrics, Sample
 from qanat.router.model import Endpoint, EndpointState, Role
-from qanat.router.pool import Pool
+from qanat.router.pool import IN_SERVICE, Pool
 
-SERVING = (EndpointState.READY, EndpointState.HALF_OPEN)
 RETRY_AFTER_S = 2
 
 
 def is_serving(pool: Pool) -> bool:
     """A request would be answered: some engine does it all, or there is one of each half."""
-    roles = {each.role for each in pool.members if each.state in SERVING}
+    roles = pool.roles_in_service()
     return Role.ANY in roles or {Role.PREFILL, Role.DECODE} <= roles
 
 
@@ -41,7 +40,7 @@ def merged_models(pool: Pool, monitor: Monitor) -> list[dict[str, Any]]:
     """The models of all engines in service, each once; of several lengths the least, which every engine takes."""
     merged: dict[str, dict[str, Any]] = {}
     for endpoint, cards in monitor.cards.items():
-        if endpoint.state not in SERVING:
+        if endpoint.state not in IN_SERVICE:
             continue
         for card in cards:
             other = merged.setdefault(card["id"], dict(card))

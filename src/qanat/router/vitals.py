@@ -7,11 +7,12 @@ from enum import Enum
 
 
 class Finding(str, Enum):
-    """What one look at an engine found."""
+    """What one look at an engine found. BROKEN: the connection ended before an answer came."""
 
     OK = "ok"
     SICK = "sick"
     REFUSED = "refused"
+    BROKEN = "broken"
     SILENT = "silent"
 
 
@@ -48,7 +49,8 @@ class VitalRules:
     """When an engine is given up.
 
     Attributes:
-        max_silent: looks in a row that got no answer, while no stream moved.
+        max_silent: looks in a row that got no answer, while no stream moved. The last says whether the engine is
+            silent, so that nothing more is to be expected of it, or refuses.
         stall_s: how long a busy engine may move nothing before it is asked for a token, and how long it has for that.
     """
 
@@ -94,6 +96,8 @@ class Vitals:
                 self._asked_s = None
         if has_moved:
             self._owes_token = False
+        if look.finding is Finding.SICK and self._is_still and now_s - self._moved_s >= self._rules.stall_s:
+            return Verdict.SILENT
         if look.finding is Finding.REFUSED or look.finding is Finding.SICK:
             self._num_silent = 0
             # A new process may stand at the address when it is back; it owes nothing.
@@ -101,12 +105,14 @@ class Vitals:
                 self._owes_token = False
                 self._asked_s = None
             return Verdict(look.finding.value)
-        if look.finding is Finding.SILENT:
+        if look.finding is not Finding.OK:
             if has_moved:
                 self._num_silent = 0
                 return Verdict.HEALTHY
             self._num_silent += 1
-            return Verdict.SILENT if self._num_silent >= self._rules.max_silent else Verdict.WAIT
+            if self._num_silent < self._rules.max_silent:
+                return Verdict.WAIT
+            return Verdict.SILENT if look.finding is Finding.SILENT else Verdict.REFUSED
         self._num_silent = 0
         return self._of_busy(now_s)
 
