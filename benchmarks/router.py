@@ -143,8 +143,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--period-ms", type=float, default=5.0, help="from token to token of a stream")
     parser.add_argument("--connections", type=int, default=64, help="clients that ask for JSON")
     parser.add_argument("--streams", type=int, default=256, help="clients that stream")
-    parser.add_argument("--router-core", type=int, default=1)
-    parser.add_argument("--other-core", type=int, default=0)
+    cores = sorted(os.sched_getaffinity(0))
+    parser.add_argument("--router-core", type=int, default=cores[-1])
+    parser.add_argument("--other-core", type=int, default=cores[0])
     parser.add_argument("--json", type=Path, help="a file for the figures")
     return parser.parse_args()
 
