@@ -139,7 +139,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--engines", type=int, default=4)
-    parser.add_argument("--tokens", type=int, default=64, help="of each stream")
+    parser.add_argument("--tokens", type=int, default=64, help="of a stream, on average")
     parser.add_argument("--period-ms", type=float, default=5.0, help="from token to token of a stream")
     parser.add_argument("--connections", type=int, default=64, help="clients that ask for JSON")
     parser.add_argument("--streams", type=int, default=256, help="clients that stream")

@@ -53,7 +53,13 @@ class Engine:
         self.aborts_ns = aborts_ns
         self.num_tokens = num_tokens
         self.period_s = period_s
+        self._num_streams = 0
         self.streams: dict[asyncio.Transport, int] = {}
+
+    def next_length(self) -> int:
+        """Tokens of the next stream: half of the usual number to one and a half, so that streams do not end in step."""
+        self._num_streams += 1
+        return self.num_tokens // 2 + self._num_streams * 37 % (self.num_tokens + 1)
 
     async def step(self, delay_s: float) -> None:
         """Gives every stream a token each period, for ever."""
@@ -108,7 +114,7 @@ class EngineConnection(asyncio.Protocol):
         body, self._body = self._body, b""
         if b'"stream":true' in body or b'"stream": true' in body:
             self._transport.write(_STREAM_HEAD)
-            self._engine.streams[self._transport] = self._engine.num_tokens
+            self._engine.streams[self._transport] = self._engine.next_length()
         else:
             answer = _COMPLETION if body else _MODELS
             if self._url == b"/aborts":
@@ -136,7 +142,7 @@ async def main(options: argparse.Namespace) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--engines", type=int, default=4)
-    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--tokens", type=int, default=64, help="of a stream, on average")
     parser.add_argument("--period-ms", type=float, default=10.0)
     parser.add_argument("--core", type=int, default=None)
     arguments = parser.parse_args()
