@@ -8,13 +8,12 @@ import msgspec
 
 
 class Delta(msgspec.Struct):
-    """What a chat chunk adds to its choice."""
+    """What a chat chunk adds to its choice. Engines differ, so that little is demanded of the values."""
 
-    role: str | None = None
-    content: str | None = None
-    reasoning: str | None = None
-    reasoning_content: str | None = None
-    tool_calls: msgspec.Raw | None = None
+    content: Any = None
+    reasoning: Any = None
+    reasoning_content: Any = None
+    tool_calls: Any = None
 
 
 class TextChoice(msgspec.Struct):
@@ -23,17 +22,17 @@ class TextChoice(msgspec.Struct):
     index: int = 0
     text: str | None = None
     delta: Delta | None = None
-    finish_reason: str | None = None
-    stop_reason: str | int | None = None
+    finish_reason: Any = None
+    stop_reason: Any = None
 
 
 class TextChunk(msgspec.Struct):
     """One event of any engine; `error` in place of choices where something went wrong."""
 
-    id: str = ""
-    created: int = 0
-    model: str = ""
-    choices: list[TextChoice] = []
+    id: Any = ""
+    created: Any = 0
+    model: Any = ""
+    choices: list[TextChoice] | None = None
     usage: dict[str, Any] | None = None
     error: Any = None
 
@@ -50,7 +49,7 @@ class TokenChoice(msgspec.Struct):
 class TokenChunk(msgspec.Struct):
     """One event of an engine that was asked for token ids."""
 
-    choices: list[TokenChoice] = []
+    choices: list[TokenChoice] | None = None
     prompt_token_ids: list[int] | None = None
     usage: dict[str, Any] | None = None
     error: Any = None

@@ -53,9 +53,9 @@ class Journal:
     """
 
     choices: dict[int, ChoiceSoFar] = field(default_factory=dict)
-    id: str = ""
-    created: int = 0
-    model: str = ""
+    id: Any = ""
+    created: Any = 0
+    model: Any = ""
     prefix: bytes = b""
     prompt_token_ids: list[int] | None = None
     usage: dict[str, Any] | None = None

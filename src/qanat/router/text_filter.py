@@ -86,7 +86,7 @@ class TextFilter:
         text = _text_of(choice)
         if delta is not None:
             has_reasoning = bool(delta.reasoning or delta.reasoning_content)
-            has_calls = delta.tool_calls is not None and bytes(delta.tool_calls) not in (b"[]", b"null")
+            has_calls = bool(delta.tool_calls)
             so_far.has_reasoning = so_far.has_reasoning or has_reasoning
             so_far.has_calls = so_far.has_calls or has_calls
             if not (text or has_reasoning or has_calls):
@@ -151,7 +151,8 @@ class TextFilter:
 def _text_of(choice: TextChoice) -> str:
     if choice.text is not None:
         return choice.text
-    return (choice.delta.content or "") if choice.delta is not None else ""
+    content = choice.delta.content if choice.delta is not None else None
+    return content if isinstance(content, str) else ""
 
 
 def _event(fields: dict[str, Any]) -> bytes:
