@@ -70,7 +70,7 @@ class TextFilter:
         return self._take_choices(event, data, chunk)
 
     def _take_choices(self, event: bytes, data: bytes, chunk: TextChunk) -> bytes:
-        for choice in chunk.choices:
+        for choice in chunk.choices or ():
             self._note(choice, chunk)
             if choice.stop_reason == RECOMPUTED:
                 message = f"endpoint {self._endpoint_name} gave the request back to be recomputed"
