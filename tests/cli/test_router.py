@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -21,6 +22,7 @@ from qanat.cli.main import main
 from qanat.cli.router import read_config
 from qanat.config.options import options_of
 from qanat.router.options import GROUPS
+from qanat.router.run import MAX_FILES
 from tests.house.checkout import ROOT
 
 LIMIT_S = 60.0
@@ -178,6 +180,17 @@ def test_the_process_serves_until_it_is_told_to_stop() -> None:
         assert status == 200 and json.loads(text)["endpoints"][0]["name"] == "127.0.0.1:9"
         process.send_signal(signal.SIGTERM)
         assert process.wait(LIMIT_S) == 0
+
+
+def test_it_takes_as_many_open_files_as_it_may() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        with running("127.0.0.1:9") as (process, _):
+            now_soft, now_hard = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert now_soft == min(now_hard, MAX_FILES) > 256
 
 
 def test_a_stop_lets_open_requests_finish_and_a_second_signal_does_not() -> None:

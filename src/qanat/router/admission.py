@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
+from types import TracebackType
 
 from qanat.core.errors import DeadlineError, QueueFullError
 from qanat.router.fair_queue import FairQueue
@@ -53,25 +53,27 @@ class Admission:
         self.num_inside = 0
         pool.on_change(self.hand_out)
 
-    @contextlib.asynccontextmanager
-    async def enter(self, call: Call) -> AsyncIterator[None]:
-        """Waits until the call has room at some engine; open for as long as the call lasts.
+    def enter(self, call: Call) -> Visit:
+        """`async with` it: waits until the call has room at some engine; open for as long as the call lasts.
 
         Choose and lease an endpoint before anything else is awaited: the room is kept until then only.
 
         Raises:
-            QueueFullError: the queue is full; says when to come again, from how fast requests end now.
-            DeadlineError: it waited for as long as it may.
+            QueueFullError: on entering: the queue is full; says when to come again, from how fast requests end now.
+            DeadlineError: on entering: it waited for as long as it may.
         """
-        lane = self._lanes.get(call.model)
-        if lane is not None or not self._may_pass(call):
+        return Visit(self, call)
+
+    async def begin(self, call: Call) -> None:
+        """See `enter`."""
+        if call.model in self._lanes or not self._may_pass(call):
             await self._wait(call)
         self.num_inside += 1
-        try:
-            yield
-        finally:
-            self.num_inside -= 1
-            self._rate.left()
+
+    def end(self) -> None:
+        """A call that was let in has ended."""
+        self.num_inside -= 1
+        self._rate.left()
 
     def _may_pass(self, call: Call) -> bool:
         return self._pool.num_room(call) >= 1 or not self._pool.has_hope(call)
@@ -154,6 +156,24 @@ class Admission:
             f"the router's queue is full ({self._max_waiting} requests wait). Try again later.",
             retry_after_s=self.retry_after_s(),
         )
+
+
+class Visit:
+    """One call's time inside; see `Admission.enter`."""
+
+    __slots__ = ("_admission", "_call")
+
+    def __init__(self, admission: Admission, call: Call) -> None:
+        self._admission = admission
+        self._call = call
+
+    async def __aenter__(self) -> None:
+        await self._admission.begin(self._call)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._admission.end()
 
 
 class LeavingRate:
