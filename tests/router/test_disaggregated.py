@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
+import os
+import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
+from qanat.router.model import Endpoint, Role
+from qanat.router.relay import Relay
 from tests.router.routing import CHAT, COMPLETIONS, Routed, ids_of, routed, run
 from tests.router.stub_engines import SCRIPT, Fault, StubEngine, stubs
 from tests.router.test_continuation_by_text import joined
@@ -410,5 +415,70 @@ def test_pd_007_a_missing_role_is_503_with_retry_after(connector: str) -> None:
             response = await router.http.post(CHAT, json={"messages": HI})
             assert response.status_code == 503 and int(response.headers["retry-after"]) >= 1
             assert figures(router) == (0, 0)
+
+    run(look())
+
+
+@pytest.mark.parametrize("connector", CONNECTORS)
+def test_pd_018_clients_that_leave_at_any_time_leave_nothing_behind(connector: str) -> None:
+    async def look() -> None:
+        rng = random.Random(18)
+        async with pairs(connector) as pair:
+            for engine in (*pair.prefillers, *pair.decoders):
+                engine.prefill_s, engine.step_s = 0.02, 0.005
+            body = json.dumps({"messages": HI, "stream": True}).encode()
+            head = b"POST %b HTTP/1.1\r\nhost: h\r\ncontent-length: %d\r\n\r\n" % (CHAT.encode(), len(body))
+
+            async def leave(after_s: float) -> None:
+                _, writer = await asyncio.open_connection("127.0.0.1", pair.router.port)
+                writer.write(head + body)
+                await asyncio.sleep(after_s)
+                writer.transport.abort()
+
+            for _ in range(10):
+                await asyncio.gather(*(leave(rng.uniform(0, 0.15)) for _ in range(10)))
+            await until(lambda: pair.num_open == 0 and figures(pair.router) == (0, 0))
+            for _ in range(20):
+                assert b"[DONE]" in await pair.router.stream(CHAT, {"messages": HI})
+            relay = pair.router.router.app._relay
+            assert isinstance(relay, Relay) and relay.metaserver.num_waiting == 0
+
+    run(look())
+
+
+NAMES = ("p1", "p2", "d1", "d2")
+EVENTS = [("+", "p1"), ("+", "d1"), ("-", "p1"), ("-", "d1"), ("+", "p2"), ("+", "d2")]
+ORDERS = [
+    order
+    for order in itertools.permutations(EVENTS)
+    if order.index(("+", "p1")) < order.index(("-", "p1"))
+    and order.index(("+", "d1")) < order.index(("-", "d1"))
+]
+
+
+@pytest.mark.parametrize("connector", CONNECTORS)
+def test_pd_007_pairs_follow_the_live_set_whatever_the_order_of_events(connector: str) -> None:
+    async def look() -> None:
+        engines = {name: StubEngine("prefill" if name[0] == "p" else "decode") for name in NAMES}
+        settings = {"connector": connector, "port": free_port(), "endpoints_file": os.devnull}
+        async with stubs(*engines.values()), routed(**settings) as router:
+            pool = router.router.pool
+            assert len(ORDERS) == 180
+            for order in ORDERS[::15]:
+                alive: dict[str, Endpoint] = {}
+                for sign, name in order:
+                    if sign == "+":
+                        role = Role.PREFILL if name[0] == "p" else Role.DECODE
+                        alive[name] = Endpoint(
+                            f"{name}-{id(order)}", "127.0.0.1", engines[name].port, role=role
+                        )
+                        pool.add(alive[name])
+                    else:
+                        pool.remove(alive.pop(name))
+                    response = await router.http.post(CHAT, json={"messages": HI})
+                    roles = {each.role for each in alive.values()}
+                    assert response.status_code == (200 if len(roles) == 2 else 503), (order, name)
+                for endpoint in alive.values():
+                    pool.remove(endpoint)
 
     run(look())
