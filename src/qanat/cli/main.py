@@ -14,6 +14,7 @@ COMMANDS = {
     "serve": "Serve a model over the OpenAI API.",
     "chat": "Talk to a model in the terminal.",
     "plan": "Show every setting with its reason, and the memory to the byte, without loading weights.",
+    "router": "One address in front of any number of engines; it loses no stream.",
     "deploy": "Plan, write, check, verify and diagnose vLLM-Ascend services.",
 }
 """Each is a module of this package with a function `main(arguments) -> exit code`."""
@@ -25,6 +26,7 @@ EXAMPLES = """Examples:
   qanat serve ./Qwen3.5-0.8B --port 8010
   qanat plan ./Qwen3.5-35B-A3B --max-model-len 32768
   qanat chat "What is 17 + 25?"
+  qanat router http://10.0.0.1:8000 http://10.0.0.2:8000 --policy prefix
   qanat deploy lint run_p.sh run_d.sh --image v0.18.0rc1-a3
   qanat --print-completion bash > ~/.local/share/bash-completion/completions/qanat
 

@@ -1,0 +1,281 @@
+"""Faults of every kind while streams run: what the clients get is compared, token by token, with undisturbed answers.
+
+    scripts/chaos [SEED] [--rounds 20] [--clients 4] [--limit-s 900]
+
+Three servers with the demo model stand behind `qanat router`. In each round one of them, and never all, is killed
+(with its server or alone), stopped for a while, slowed, or left with open connections on which nothing moves. What
+each request must bring was asked of a server before the first fault; the model draws the same tokens for the same seed
+whatever else runs, so any difference is the router's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import difflib
+import json
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import qanat_demo
+
+from benchmarks.chaos_engine import ChaosEngine
+from tests.support.server_process import COMMAND, ServerProcess
+
+NUM_ENGINES = 3
+FAULTS = ("kill", "kill", "kill_core", "stop", "slow", "half_open")
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+ROUTER_FLAGS = ["--health-interval-s", "0.5", "--health-timeout-s", "1.5", "--idle-timeout-s", "6"]
+ENGINE_FLAGS = [
+    "--served-model-name",
+    "demo",
+    "--allow-resume",
+    "--max-model-len",
+    "1024",
+    "--max-num-seqs",
+    "16",
+]
+READY_LIMIT_S = 120.0
+SHARED = {"model": "demo", "max_tokens": 96, "ignore_eos": True}
+
+
+@dataclass
+class Case:
+    """One request, and what it must bring: the tokens, or the text, of each choice."""
+
+    path: str
+    body: dict[str, Any]
+    tokens: dict[int, list[int]] = field(default_factory=dict)
+    texts: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass
+class Report:
+    """What the run found.
+
+    Attributes:
+        lost, duplicated, changed: tokens (characters, where no token ids were asked for) by kind of difference.
+        broken: streams that ended otherwise than they must: an error, no end mark, another id, other token counts.
+        refused: requests that were answered with an error before their first token.
+        faults: by kind.
+    """
+
+    seed: int
+    streams: int = 0
+    tokens: int = 0
+    continued: int = 0
+    retried: int = 0
+    lost: int = 0
+    duplicated: int = 0
+    changed: int = 0
+    broken: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    faults: Counter[str] = field(default_factory=Counter)
+    time_s: float = 0.0
+
+    @property
+    def is_good(self) -> bool:
+        """Nothing was lost, duplicated or changed, and no stream broke."""
+        return not (self.lost or self.duplicated or self.changed or self.broken or self.refused)
+
+
+def tell(line: str) -> None:
+    """One line for the person who runs this, at once."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def cases(rng: random.Random) -> list[Case]:
+    """Greedy and drawn, one choice and two, with token ids and without."""
+    made = []
+    for number in range(8):
+        body: dict[str, Any] = {**SHARED, "temperature": number % 2, "seed": rng.randrange(1000)}
+        if number % 4 < 2:
+            body["messages"] = [
+                {"role": "user", "content": f"What is {rng.randrange(99)} + {rng.randrange(99)}?"}
+            ]
+            made.append(Case(CHAT, body))
+        else:
+            body["prompt"] = f"{rng.randrange(99)} + {rng.randrange(99)} ="
+            body["n"] = 2
+            made.append(Case(COMPLETIONS, body))
+        made.append(Case(made[-1].path, {**body, "return_token_ids": True}))
+    return made
+
+
+async def fill_in(case: Case, url: str) -> None:
+    """Asks an undisturbed server for the whole answer."""
+    async with httpx.AsyncClient(timeout=120) as client:
+        answer = (await client.post(url + case.path, json={**case.body, "return_token_ids": True})).json()
+    for choice in answer["choices"]:
+        message = choice.get("message", {})
+        parts = (message.get("reasoning"), message.get("content"), choice.get("text"))
+        case.texts[choice["index"]] = "".join(part or "" for part in parts)
+        case.tokens[choice["index"]] = choice["token_ids"]
+
+
+class Load:
+    """Clients that ask without pause until they are told to end."""
+
+    def __init__(self, url: str, asked: Sequence[Case], report: Report, rng: random.Random) -> None:
+        self._url = url
+        self._asked = asked
+        self._report = report
+        self._rng = rng
+        self.is_over = False
+
+    async def run(self) -> None:
+        """One client."""
+        async with httpx.AsyncClient(timeout=120) as client:
+            while not self.is_over:
+                case = self._rng.choice(self._asked)
+                try:
+                    await self._stream(client, case)
+                except httpx.HTTPError as error:
+                    self._report.broken.append(f"{case.path}: {type(error).__name__}: {error}")
+
+    async def _stream(self, client: httpx.AsyncClient, case: Case) -> None:
+        body = {**case.body, "stream": True, "stream_options": {"include_usage": True}}
+        async with client.stream("POST", self._url + case.path, json=body) as response:
+            content = await response.aread()
+        if response.status_code != 200:
+            self._report.refused.append(f"{response.status_code} {content[:200].decode(errors='replace')}")
+            await asyncio.sleep(0.2)
+            return
+        self._report.streams += 1
+        self._compare(case, content)
+
+    def _compare(self, case: Case, content: bytes) -> None:
+        *events, last = content.decode().removesuffix("\n\n").split("\n\n")
+        chunks = [json.loads(event.removeprefix("data: ")) for event in events]
+        texts: dict[int, str] = dict.fromkeys(case.texts, "")
+        tokens: dict[int, list[int]] = {index: [] for index in case.tokens}
+        num_tokens = None
+        for chunk in chunks:
+            num_tokens = (chunk.get("usage") or {}).get("completion_tokens", num_tokens)
+            for choice in chunk.get("choices", ()):
+                delta = choice.get("delta", {})
+                parts = (delta.get("reasoning"), delta.get("content"), choice.get("text"))
+                texts[choice["index"]] += "".join(part or "" for part in parts)
+                tokens[choice["index"]] += choice.get("token_ids", [])
+        expected = sum(map(len, case.tokens.values()))
+        self._report.tokens += expected
+        if (
+            last != "data: [DONE]"
+            or num_tokens != expected
+            or len({chunk.get("id") for chunk in chunks}) != 1
+        ):
+            self._report.broken.append(
+                f"{case.path}: {num_tokens} of {expected} tokens, ends with {last[:300]}"
+            )
+        for index in case.tokens:
+            if case.body.get("return_token_ids"):
+                self._count(case.tokens[index], tokens[index])
+            self._count(case.texts[index], texts[index])
+
+    def _count(self, wanted: Sequence[Any], got: Sequence[Any]) -> None:
+        if wanted == got:
+            return
+        matcher = difflib.SequenceMatcher(None, wanted, got, autojunk=False)
+        for kind, begin, end, got_begin, got_end in matcher.get_opcodes():
+            if kind == "delete":
+                self._report.lost += end - begin
+            elif kind == "insert":
+                self._report.duplicated += got_end - got_begin
+            elif kind == "replace":
+                self._report.changed += max(end - begin, got_end - got_begin)
+
+
+async def rounds(
+    engines: Sequence[ChaosEngine], report: Report, rng: random.Random, num: int, end_s: float
+) -> None:
+    """One fault after the other, each once two engines at least are ready."""
+    for number in range(num):
+        while not all([await engine.is_ready() for engine in engines]):
+            if time.monotonic() > end_s:
+                return
+            await asyncio.sleep(0.2)
+        position, fault = rng.randrange(len(engines)), rng.choice(FAULTS)
+        time_s = rng.uniform(1.0, 6.0)
+        await asyncio.sleep(rng.uniform(0.1, 2.0))
+        num_before = report.streams
+        action = getattr(engines[position], fault)
+        await (action() if fault.startswith("kill") else action(time_s))
+        report.faults[fault] += 1
+        tell(
+            f"round {number + 1:2}: engine {position} {fault:9}  {report.streams - num_before} streams meanwhile"
+        )
+
+
+async def chaos(seed: int, num_rounds: int, num_clients: int, limit_s: float) -> Report:
+    """The whole run."""
+    rng = random.Random(seed)
+    report = Report(seed)
+    begin_s = time.monotonic()
+    model = str(qanat_demo.model_path())
+    engines = [ChaosEngine([model, *ENGINE_FLAGS]) for _ in range(NUM_ENGINES)]
+    log = Path(tempfile.mkdtemp(prefix="qanat-chaos-")) / "access.jsonl"
+    router: ServerProcess | None = None
+    try:
+        await asyncio.gather(*(engine.start() for engine in engines))
+        asked = cases(rng)
+        await asyncio.gather(*(fill_in(case, engines[0].direct_url) for case in asked))
+        urls = [engine.url for engine in engines]
+        command = [*COMMAND, "router"]
+        router = ServerProcess([*urls, "--access-log", str(log), *ROUTER_FLAGS], command=command)
+        await asyncio.to_thread(router.__enter__)
+        load = Load(router.base_url, asked, report, random.Random(seed + 1))
+        clients = [asyncio.create_task(load.run()) for _ in range(num_clients)]
+        await rounds(engines, report, rng, num_rounds, begin_s + limit_s)
+        load.is_over = True
+        await asyncio.gather(*clients)
+    finally:
+        if router is not None:
+            await asyncio.to_thread(router.stop)
+        await asyncio.gather(*(engine.end() for engine in engines))
+    for line in log.read_text().splitlines():
+        entry = json.loads(line)
+        report.continued += entry["continued"]
+        report.retried += entry["retries"]
+    report.time_s = round(time.monotonic() - begin_s, 1)
+    return report
+
+
+def main() -> int:
+    """Command line; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        description="Faults of every kind while streams run through qanat router."
+    )
+    parser.add_argument("seed", nargs="?", type=int, default=0, help="of faults and requests")
+    parser.add_argument("--rounds", type=int, default=20, help="faults, one after the other")
+    parser.add_argument("--clients", type=int, default=4, help="streams at a time")
+    parser.add_argument("--limit-s", type=float, default=900.0, help="no new round after so many seconds")
+    parser.add_argument("--json", type=Path, help="file for the report")
+    arguments = parser.parse_args()
+    report = asyncio.run(chaos(arguments.seed, arguments.rounds, arguments.clients, arguments.limit_s))
+    if arguments.json:
+        arguments.json.write_text(json.dumps(asdict(report), indent=2) + "\n")
+    num_faults = sum(report.faults.values())
+    tell(f"{num_faults} faults ({', '.join(f'{n} {kind}' for kind, n in sorted(report.faults.items()))})")
+    tell(f"{report.streams} streams, {report.tokens} tokens in {report.time_s:g} s")
+    tell(f"{report.continued} continuations, {report.retried} retries, {len(report.refused)} refused")
+    tell(f"tokens lost {report.lost}, duplicated {report.duplicated}, changed {report.changed}")
+    for what in (*report.broken, *report.refused):
+        tell(f"broken: {what}")
+    if num_faults < arguments.rounds:
+        tell(f"the time was over after {num_faults} of {arguments.rounds} rounds")
+    is_good = report.is_good and num_faults == arguments.rounds
+    tell("good" if is_good else "NOT good")
+    return 0 if is_good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

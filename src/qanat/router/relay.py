@@ -1,0 +1,133 @@
+"""From an admitted call to its answer: which road to an engine, and whether the answer is a stream to be watched."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+
+from qanat.core.errors import ConfigError
+from qanat.router.access_log import Record
+from qanat.router.disaggregated.metaserver import PATH, Metaserver
+from qanat.router.disaggregated.pull import PullRoad
+from qanat.router.disaggregated.push import PushRoad
+from qanat.router.http.errors import UpstreamUnreachable
+from qanat.router.http.exchange import Downstream, Handler
+from qanat.router.http.upstream import Upstream
+from qanat.router.model import Call, Endpoint, Role
+from qanat.router.pool import Pool
+from qanat.router.relay_settings import Pairing, RelaySettings
+from qanat.router.retry import RetryBudget
+from qanat.router.road import Direct, Road
+from qanat.router.services import Services
+from qanat.router.stream_relay import StreamRelay
+from qanat.router.whole_relay import WholeRelay
+
+GENERATION_PATHS = frozenset(("/v1/chat/completions", "/v1/completions"))
+"""Paths whose streams are continued when an engine dies, and which a disaggregated pair can serve."""
+
+
+class Relay:
+    """Answers calls that were admitted; see `qanat.router.services.RelayHandler`.
+
+    Args:
+        pool: of the engines.
+        upstream: connections to them.
+        settings: bounds.
+        metaserver_url: how an endpoint reaches this router's metaserver, for pairs that push.
+
+    Attributes:
+        metaserver: where decoders of such pairs ask.
+        routes: by path, what the application answers without a key and without the queue.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        upstream: Upstream,
+        settings: RelaySettings,
+        metaserver_url: Callable[[Endpoint], str] = lambda endpoint: "",
+    ) -> None:
+        self.metaserver = Metaserver()
+        is_pushing = settings.pairing is Pairing.PUSH
+        self.routes: dict[str, Handler] = {PATH: self.metaserver} if is_pushing else {}
+        self._pool = pool
+        self._settings = settings
+        self._budget = RetryBudget()
+        self._direct = Direct(pool, upstream)
+        self._decoder = Direct(pool, upstream, Role.DECODE)
+        self._pair: Road
+        if is_pushing:
+            self._pair = PushRoad(pool, upstream, self.metaserver, metaserver_url, settings.prefill_timeout_s)
+        else:
+            self._pair = PullRoad(pool, upstream, settings.prefill_timeout_s)
+
+    async def __call__(self, call: Call, downstream: Downstream, record: Record) -> None:
+        """Answers the call.
+
+        Raises:
+            QanatError: before anything was sent to the client: no engine could answer.
+        """
+        is_generation = call.method == "POST" and call.path in GENERATION_PATHS
+        road = self._road(is_generation)
+        if is_generation and call.is_stream and call.fields is not None:
+            relay = StreamRelay(self._pool, self._settings, self._budget, road, call, downstream, record)
+            await relay.run()
+        else:
+            await WholeRelay(self._pool, self._settings, self._budget, road, record).run(call, downstream)
+
+    def _road(self, is_generation: bool) -> Road:
+        """Whole engines where there are any, else pairs; a decoder can answer what is no generation."""
+        pool = self._pool
+        if not pool.is_disaggregated:
+            return self._direct
+        roles = pool.roles_in_service()
+        if Role.ANY in roles or (pool.of_role(Role.ANY) and not {Role.PREFILL, Role.DECODE} <= roles):
+            return self._direct
+        return self._pair if is_generation else self._decoder
+
+
+def relay_of(services: Services) -> Relay:
+    """The relay of a router with these settings.
+
+    Raises:
+        ConfigError: pairs push, and no address is known that decoders could ask at.
+    """
+    options = services.config.options
+    settings = RelaySettings(
+        services.timeouts,
+        max_retries=options.max_retries,
+        is_continuing=options.continue_streams,
+        prefill_timeout_s=options.first_byte_timeout_s,
+        pairing=Pairing.PUSH if options.connector == "push" else Pairing.PULL,
+    )
+    base = options.metaserver_url
+    if settings.pairing is Pairing.PUSH and base is None and options.port == 0:
+        raise ConfigError(
+            "--connector push with --port 0: decode engines need an address that is known before; set --port or "
+            "--metaserver-url.",
+            param="--metaserver-url",
+        )
+
+    def url(endpoint: Endpoint) -> str:
+        root = base or own_url(endpoint, options.port, is_tls=options.ssl_certfile is not None)
+        return root.rstrip("/").removesuffix(PATH) + PATH
+
+    return Relay(services.pool, services.upstream, settings, url)
+
+
+def own_url(endpoint: Endpoint, port: int, *, is_tls: bool) -> str:
+    """This machine's address on the way to an endpoint, as a URL with this port.
+
+    Raises:
+        UpstreamUnreachable: there is no way to it.
+    """
+    try:
+        family, _, _, _, address = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(address)  # of a datagram socket: nothing is sent
+            host = str(probe.getsockname()[0])
+    except OSError as error:
+        message = f"endpoint {endpoint.name}: no way to {endpoint.host}: {error.strerror or error}"
+        raise UpstreamUnreachable(message, endpoint.name, is_sent=False) from None
+    scheme = "https" if is_tls else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
