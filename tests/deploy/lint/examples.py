@@ -144,6 +144,16 @@ COMMAND_LINE = [
         f'{DENSE} @A<"enable_cpu_binding": "True">@',
         f'{DENSE} @A<"enable_cpu_binding": true>@',
     ),
+    Example(
+        "CLI027",
+        f'{DENSE} @C<"cudagraph_capture_sizes": [0, 8]>@',
+        f'{DENSE} @C<"cudagraph_capture_sizes": [4, 8]>@',
+    ),
+    Example(
+        "CLI028",
+        "vllm serve /data/Qwen3-32B-W8A8 --quantization awq",
+        "vllm serve /data/Qwen3-32B-awq --quantization awq",
+    ),
     Example("CLI023", f'{DENSE} @C<"full_cuda_graph": true>@'),
     Example(
         "CLI024",
