@@ -11,6 +11,7 @@ from qanat.deploy.plan.files import encode_plan
 from qanat.deploy.plan.model import Plan
 from qanat.deploy.plan.places import has_model_path
 from qanat.deploy.render import checks, compose, kubernetes, readme
+from qanat.deploy.render.addresses import check_families
 from qanat.deploy.render.deployment_file import DEPLOYMENT_FILE, deployment_file
 from qanat.deploy.render.env_file import draft_path, env_text
 from qanat.deploy.render.host import host_script
@@ -78,6 +79,7 @@ def _check(plan: Plan) -> None:
             )
         _check_names([*role.env, *node.env], _VARIABLE, "variable")
         _check_names([*role.flags, *node.flags], _FLAG, "flag")
+    check_families(plan)
     if not _IMAGE.fullmatch(plan.image):
         raise ConfigError(
             f"{plan.image!r} is no image with a tag, such as quay.io/ascend/vllm-ascend:v0.23.0-a3."
