@@ -247,6 +247,7 @@ def test_no_table_is_left_out() -> None:
         "parsers",
         "conflicts",
         "signatures",
+        "quotations",  # tests/deploy/diagnose/test_crashes.py
         "diagnose_thresholds",  # tests/deploy/diagnose/test_thresholds.py
         "issues",
         "metrics",  # tests/deploy/diagnose/test_prometheus.py

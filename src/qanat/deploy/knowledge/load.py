@@ -15,7 +15,7 @@ from qanat.deploy.knowledge.base import EntryT, Knowledge, Table
 from qanat.deploy.knowledge.entry import Entry
 from qanat.deploy.knowledge.kinds.chips import Chip, DeviceName, DriverSupport
 from qanat.deploy.knowledge.kinds.hosts import HostCheck, HostSetting
-from qanat.deploy.knowledge.kinds.logs import LogSignature, LogStage, Metric
+from qanat.deploy.knowledge.kinds.logs import LogQuotation, LogSignature, LogStage, Metric
 from qanat.deploy.knowledge.kinds.models import DraftModel, ModelFacts, QuantisedType, WeightFormat, Weights
 from qanat.deploy.knowledge.kinds.numbers import Baseline, Communicator, Estimate, Threshold
 from qanat.deploy.knowledge.kinds.practices import Practice
@@ -51,6 +51,7 @@ _KINDS: dict[str, type[Entry]] = {
     "host_check": HostCheck,
     "host_setting": HostSetting,
     "known_path": KnownPath,
+    "log_quotation": LogQuotation,
     "log_signature": LogSignature,
     "log_stage": LogStage,
     "metric": Metric,
