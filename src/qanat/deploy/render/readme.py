@@ -230,7 +230,7 @@ def _choices(plan: Plan, options: RenderOptions, text: Texts) -> list[str]:
         if choice.role is not None and len(plan.roles) > 1:
             what = text("choice_of_role", what=what, role=choice.role)
         confidence = text(f"confidence_{choice.confidence}")
-        said = [in_language(one, options.language) for one in (choice.reason, choice.changes_if)]
-        words = [escaped(one) for one in (*said, choice.source)]
+        said = (choice.reason, choice.changes_if, choice.source)
+        words = [escaped(in_language(one, options.language)) for one in said]
         rows.append([what, code(choice.value), *words, confidence])
     return [text("choices_note"), table(text.head("head_choices"), rows)] if rows else []
