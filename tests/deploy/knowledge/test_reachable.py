@@ -244,6 +244,7 @@ def test_no_table_is_left_out() -> None:
         "chips",
         "releases",
         "connectors",
+        "endpoints",  # tests/deploy/lint/test_containers.py
         "parsers",
         "conflicts",
         "signatures",

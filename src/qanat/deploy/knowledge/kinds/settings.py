@@ -108,6 +108,10 @@ class Connector(Lifetime, frozen=True, kw_only=True):
     is_upstream: bool = False
 
 
+class Endpoint(Entry, frozen=True, kw_only=True):
+    """A path of the server that answers GET without a body, as probes ask it."""
+
+
 class Parser(Lifetime, frozen=True, kw_only=True):
     """A tool or reasoning parser that fits a model family; `models` is a regular expression for model names."""
 
