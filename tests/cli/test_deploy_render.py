@@ -185,3 +185,18 @@ def test_it_loads_neither_torch_nor_numpy(plan_file: Path, tmp_path: Path) -> No
     command = [sys.executable, "-c", code, str(plan_file), str(tmp_path / "deployment")]
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("journal", ['{"old": {}, "new": {"../victim/x": ""}}', '{"x": 1}'])
+def test_a_journal_that_nobody_wrote_is_an_error_of_the_input(
+    journal: str, plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "victim").mkdir()
+    (tmp_path / "victim/x").write_text("precious")
+    staging = tmp_path / "deployment/.qanat-render.new"
+    staging.mkdir(parents=True)
+    (staging / "journal.json").write_text(journal)
+    assert render(plan_file, tmp_path / "deployment") == 2
+    assert "journal.json is damaged" in capsys.readouterr().err
+    assert (tmp_path / "victim/x").read_text() == "precious"
+    assert [path.name for path in (tmp_path / "deployment").iterdir()] == [staging.name]

@@ -244,9 +244,11 @@ def test_no_table_is_left_out() -> None:
         "chips",
         "releases",
         "connectors",
+        "endpoints",  # tests/deploy/lint/test_containers.py
         "parsers",
         "conflicts",
         "signatures",
+        "quotations",  # tests/deploy/diagnose/test_crashes.py
         "diagnose_thresholds",  # tests/deploy/diagnose/test_thresholds.py
         "issues",
         "metrics",  # tests/deploy/diagnose/test_prometheus.py

@@ -55,6 +55,27 @@ SC_PARTS = {
 MIXED_IMAGE = "docker run {flags} quay.io/ascend/vllm-ascend:{tag} bash"
 
 
+START = (
+    "docker run -d --name q --device /dev/davinci0 --device /dev/davinci1 {devices} {driver} {weights} {memory} "
+    "-p {port}:{port} quay.io/ascend/vllm-ascend:v0.23.0 vllm serve /models/Qwen3-32B -tp 2 --port 8000"
+)
+START_PARTS = {
+    "devices": "--device /dev/davinci_manager --device /dev/devmm_svm --device /dev/hisi_hdc",
+    "driver": "-v /usr/local/Ascend/driver:/usr/local/Ascend/driver",
+    "weights": "-v /data:/models",
+    "memory": "--ipc=host",
+    "port": "8000",
+}
+PROBED = """apiVersion: v1
+kind: Pod
+spec:
+  containers:
+  - image: quay.io/ascend/vllm-ascend:v0.23.0
+    command: [vllm, serve, Qwen/Qwen3-32B]
+    readinessProbe: {{httpGet: {{path: {path}, port: 8000}}}}
+"""
+
+
 def expand(text: str) -> str:
     """`@C<keys>@` is a --compilation-config with these keys, `@A<keys>@` an --additional-config."""
     text = re.sub(r"@C<(.*?)>@", r"--compilation-config '{\1}'", text)
@@ -143,6 +164,27 @@ COMMAND_LINE = [
         "CLI022",
         f'{DENSE} @A<"enable_cpu_binding": "True">@',
         f'{DENSE} @A<"enable_cpu_binding": true>@',
+    ),
+    *(
+        Example(rule, START.format(**{**START_PARTS, part: bad}), START.format(**START_PARTS))
+        for rule, part, bad in (
+            ("HOST018", "devices", "--device /dev/davinci_manager --device /dev/hisi_hdc"),
+            ("HOST019", "driver", ""),
+            ("HOST020", "weights", "-v /data:/data"),
+            ("HOST021", "port", "8001"),
+            ("HOST022", "memory", ""),
+        )
+    ),
+    Example("HOST023", PROBED.format(path="/healthz"), PROBED.format(path="/health")),
+    Example(
+        "CLI027",
+        f'{DENSE} @C<"cudagraph_capture_sizes": [0, 8]>@',
+        f'{DENSE} @C<"cudagraph_capture_sizes": [4, 8]>@',
+    ),
+    Example(
+        "CLI028",
+        "vllm serve /data/Qwen3-32B-W8A8 --quantization awq",
+        "vllm serve /data/Qwen3-32B-awq --quantization awq",
     ),
     Example("CLI023", f'{DENSE} @C<"full_cuda_graph": true>@'),
     Example(

@@ -88,7 +88,7 @@ def test_numbers_have_their_bounds(key: str, value: str, is_outside: bool) -> No
         ("--limit-mm-per-prompt.image 1", None, None),
         ("--allowed-origins '*'", "CLI019", None),
         ("--allowed-origins '[\"*\"]'", None, None),
-        ('--compilation-config \'{"cudagraph_capture_sizes": "8"}\'', "CLI022", None),
+        ('--compilation-config \'{"cudagraph_capture_sizes": "8"}\'', "CLI027", None),
         ('--compilation-config \'{"local_cache_dir": "/tmp"}\'', "CLI003", None),
     ],
 )

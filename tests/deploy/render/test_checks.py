@@ -26,6 +26,7 @@ from qanat.deploy.plan.model import Plan
 from qanat.deploy.render import checks
 from qanat.deploy.render.load_steps import benchmark_of, capacity
 from qanat.deploy.render.model import RenderOptions
+from qanat.deploy.render.names import container_name
 from tests.deploy.plan.example_plans import PLANS, disaggregated, single_node, two_nodes
 from tests.support.app_server import AppServer, serving
 
@@ -271,7 +272,7 @@ def test_benchmark_needs_vllm_or_its_container(tmp_path: Path) -> None:
     made = folder(tmp_path, single_node())
     made.tool("docker", "raise SystemExit(1)")
     done = made.run("benchmark.sh")
-    assert done.returncode == 2 and "qwen3.5-server-0" in done.stderr
+    assert done.returncode == 2 and container_name(single_node(), "server-0") in done.stderr
 
 
 DOCKER = """

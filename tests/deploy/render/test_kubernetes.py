@@ -18,10 +18,12 @@ from qanat.deploy.render.folder import render
 from qanat.deploy.render.kubernetes import base_name
 from qanat.deploy.render.kubernetes_pods import WAIT
 from qanat.deploy.render.model import RenderOptions
+from qanat.deploy.render.names import identity
 from qanat.deploy.render.proxy import ROUTER
 from tests.deploy.plan.example_plans import PLANS, disaggregated, single_node, two_nodes
 from tests.deploy.render.test_checks import SHELLCHECK
 
+BASE = base_name(disaggregated())
 LABEL_NAME = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 """What names of services and volumes may be (RFC 1035)."""
 POD_KEYS = {
@@ -29,6 +31,7 @@ POD_KEYS = {
     "terminationGracePeriodSeconds": int,
     "hostNetwork": bool,
     "hostPID": bool,
+    "affinity": dict,
     "dnsPolicy": str,
     "initContainers": list,
     "containers": list,
@@ -137,8 +140,12 @@ def test_engines_have_devices_memory_and_time_to_start(name: str) -> None:
             volumes = {volume["name"]: volume for volume in spec["volumes"]}
             assert volumes["shared-memory"]["emptyDir"]["medium"] == "Memory"
             assert re.fullmatch(r"\d+Gi", volumes["shared-memory"]["emptyDir"]["sizeLimit"])
-            paths = {volume.get("hostPath", {}).get("path") for volume in spec["volumes"]}
-            assert {"/usr/local/Ascend/driver/lib64", "/usr/local/dcmi"} <= paths
+            on_host = [volume["hostPath"] for volume in spec["volumes"] if "hostPath" in volume]
+            kinds = {one["path"]: one.get("type") for one in on_host}
+            assert kinds["/usr/local/Ascend/driver/lib64"] == kinds["/usr/local/dcmi"] == "Directory"
+            assert kinds["/etc/hccn.conf"] == kinds["/usr/local/bin/npu-smi"] == "File"
+            assert kinds["/root/.cache"] == "DirectoryOrCreate"
+            assert {*kinds.values()} == {"File", "Directory", "DirectoryOrCreate"}
             if rank > 0:
                 assert "ports" not in engine and "startupProbe" not in engine
                 continue
@@ -189,19 +196,19 @@ def test_pods_start_again_when_their_scripts_change_and_only_they() -> None:
     prefill, decode = plan.roles
     changed = msgspec.structs.replace(decode, flags={**decode.flags, "max-num-seqs": 16})
     before, after = digests(plan), digests(msgspec.structs.replace(plan, roles=(prefill, changed)))
-    assert {name for name in before if before[name] != after[name]} == {"qwen3-5-decode-0"}
+    assert {name for name in before if before[name] != after[name]} == {f"{base_name(plan)}-decode-0"}
 
 
 def test_clients_reach_the_proxy_and_not_the_engines_behind_it() -> None:
     found = objects(disaggregated())
-    (service,) = [one for one in of_kind(found, "Service") if one["metadata"]["name"] == "qwen3-5"]
+    (service,) = [one for one in of_kind(found, "Service") if one["metadata"]["name"] == BASE]
     reached = [
         one["metadata"]["name"]
         for one in found
         for template in templates(one)
         if service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
     ]
-    assert reached == ["qwen3-5-proxy"]
+    assert reached == [f"{BASE}-proxy"]
 
 
 def test_the_proxy_knows_every_engine_by_the_name_of_its_service() -> None:
@@ -218,8 +225,8 @@ def test_the_proxy_knows_every_engine_by_the_name_of_its_service() -> None:
     assert '--host "$ADDRESS_PROXY"' in script and '--prefiller-hosts "$ADDRESS_PREFILL_0"' in script
     (waiting,) = proxy["spec"]["template"]["spec"]["initContainers"]
     assert waiting["command"][3:] == [
-        "http://qwen3-5-prefill-0-http:30060/health",
-        "http://qwen3-5-decode-0-http:30050/health",
+        f"http://{BASE}-prefill-0-http:30060/health",
+        f"http://{BASE}-decode-0-http:30050/health",
     ]
 
 
@@ -231,13 +238,14 @@ def test_the_proxy_knows_every_engine_by_the_name_of_its_service() -> None:
         ("3b", "qanat-3b"),
         ("千问", "qanat"),
         ("A_b/C", "a-b-c"),
-        ("x" * 300, "x" * 30),
+        ("x" * 300, "x" * 23),
         ("-", "qanat"),
     ],
 )
 def test_names_are_what_kubernetes_takes(served: str, base: str) -> None:
     plan = msgspec.structs.replace(two_nodes(), served_model_name=served)
-    assert base_name(plan) == base
+    assert base_name(plan) == f"{base}-{identity(plan)}"
+    assert len(base_name(plan)) <= 30
     for one in objects(plan):
         assert LABEL_NAME.fullmatch(one["metadata"]["name"]) and one["metadata"]["name"] != "vllm"
 
@@ -250,6 +258,20 @@ def test_devices_have_the_name_of_the_device_plugin(chip: str, resource: str) ->
     (template,) = all_templates(found)
     assert list(template["spec"]["containers"][0]["resources"]["limits"]) == [resource]
     assert template["spec"].get("hostPID", False) is (chip == "950DT")
+
+
+def test_pods_land_on_nodes_with_the_chip_of_the_image() -> None:
+    def chosen(chip: str) -> list[dict[str, Any]]:
+        (template,) = all_templates(objects(msgspec.structs.replace(single_node(), chip=chip)))
+        affinity = template["spec"].get("affinity", {}).get("nodeAffinity", {})
+        rule = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {"nodeSelectorTerms": []})
+        return [one for term in rule["nodeSelectorTerms"] for one in term["matchExpressions"]]
+
+    types = {chip: {*chosen(chip)[0]["values"]} for chip in ("A2", "A3", "910B2C")}
+    assert all(not one & other for a, one in types.items() for b, other in types.items() if a != b)
+    assert chosen("A3")[0]["key"] == "accelerator-type" and "module-a3-16" in types["A3"]
+    assert chosen("A2")[1] == {"key": "qanat.io/chip", "operator": "In", "values": ["A2"]}
+    assert chosen("310P") == []
 
 
 def test_there_are_no_manifests_without_an_image_or_with_a_router_of_the_host() -> None:
@@ -266,8 +288,8 @@ def test_instances_of_one_node_each_stand_behind_one_service() -> None:
     second = msgspec.structs.replace(plan.nodes[0], name="server-1", instance=1)
     found = objects(msgspec.structs.replace(plan, roles=(role,), nodes=(*plan.nodes, second)))
     names = [one["metadata"]["name"] for one in of_kind(found, "StatefulSet")]
-    assert names == ["qwen3-5-server-0", "qwen3-5-server-1"]
-    (service,) = [one for one in of_kind(found, "Service") if one["metadata"]["name"] == "qwen3-5"]
+    assert names == [f"{BASE}-server-0", f"{BASE}-server-1"]
+    (service,) = [one for one in of_kind(found, "Service") if one["metadata"]["name"] == BASE]
     for template in all_templates(found):
         assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
 
@@ -322,6 +344,20 @@ def test_a_pod_starts_the_engine_with_its_own_address_and_interface(tmp_path: Pa
         "HCCL_SOCKET_IFNAME": "lo",
         "GLOO_SOCKET_IFNAME": "lo",
     }
+
+
+def test_a_pod_with_an_ipv6_address_starts_the_engine_with_it(tmp_path: Path) -> None:
+    if not Path("/proc/net/if_inet6").exists() or " lo\n" not in Path("/proc/net/if_inet6").read_text():
+        pytest.skip("this machine has no IPv6")
+    plan = two_nodes()
+    nodes = tuple(msgspec.structs.replace(node, address=f"2001:db8::{node.rank}") for node in plan.nodes)
+    plan = msgspec.structs.replace(plan, nodes=nodes)
+    done = started(tmp_path, plan, 1, POD_IP="::1", LWS_WORKER_INDEX="1", LWS_LEADER_ADDRESS="::1")
+    assert done.returncode == 0, done.stderr
+    called = yaml.safe_load(done.stdout)
+    assert called["env"]["HCCL_IF_IP"] == "::1" and called["env"]["HCCL_SOCKET_IFNAME"] == "lo"
+    arguments = called["arguments"]
+    assert arguments[arguments.index("--data-parallel-address") + 1] == "::1"
 
 
 def test_a_worker_starts_the_engine_of_its_rank_and_finds_the_leader(tmp_path: Path) -> None:

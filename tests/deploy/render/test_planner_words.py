@@ -45,6 +45,16 @@ def test_every_translation_is_found_by_its_sentence() -> None:
             "prefill: The cache has room for the states of 55 sequences, so --max-num-seqs is 55. (a page)",
             "prefill：缓存只能容纳 55 条序列的状态，因此 --max-num-seqs 为 55。(a page)",
         ),
+        ("your wish", "您的要求"),
+        ("issues 7532, 7595 and 9871 of vllm-ascend", "vllm-ascend 的 issue 7532、7595 和 9871"),
+        (
+            "transfer engine of Mooncake; PD guide of vllm-ascend",
+            "Mooncake 传输引擎；vllm-ascend 的 PD 指南",
+        ),
+        (
+            "The support matrix calls this model experimental on A2. (support matrix of vllm-ascend)",
+            "支持矩阵把该模型在 A2 上标为实验性。(vllm-ascend 支持矩阵)",
+        ),
         ("with the vision tower, and more", "with the vision tower, and more"),
     ],
 )
@@ -67,6 +77,21 @@ def plans() -> list[Plan]:
         except ConfigError:
             continue
     return found
+
+
+def test_every_source_has_a_translation_unless_it_is_a_name() -> None:
+    names = ("vLLM", "vllm-ascend distributed/", "vllm-ascend examples/", "vllm-ascend platform.py")
+    sources = {choice.source for one in plans() for choice in one.choices}
+    for table in ("practices_sizes", "practices_switches", "practices_environment"):
+        sources |= {entry.source for entry in load_knowledge().tables[table].entries.values()}
+    left = {one for one in sources if in_language(one, "zh") == one}
+    assert [one for one in left if one not in names and not one.startswith(names[1:])] == []
+
+
+def test_warnings_of_disaggregated_plans_are_chinese_with_their_sources() -> None:
+    wish = Wish(model="Qwen3.5-397B-A17B", hardware="A3", topology=Topology.DISAGGREGATED)
+    warnings = plan(wish, load_knowledge()).warnings
+    assert warnings and [one for one in warnings if in_language(one, "zh") == one] == []
 
 
 def test_most_of_what_the_planner_says_has_a_translation() -> None:

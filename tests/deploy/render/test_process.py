@@ -97,6 +97,9 @@ def test_the_log_is_a_file_of_this_run(machine: Machine) -> None:
 def test_other_settings_are_told(machine: Machine) -> None:
     machine.run(START)
     machine.edit(READY_TIMEOUT_S="7")
+    assert machine.run(START).returncode == 0
+    with (machine.folder / "env.sh").open("a") as file:
+        file.write("export TASK_QUEUE_ENABLE=0\n")
     result = machine.run(START)
     assert result.returncode == 1
     assert "run stop.sh first" in result.stderr
@@ -188,3 +191,12 @@ def test_the_engine_outlives_the_terminal(machine: Machine) -> None:
         os.killpg(terminal.pid, signal.SIGHUP)
     wait_for(machine.root / "home/worker")
     assert is_alive(number(machine, "engines"))
+
+
+def test_a_relative_folder_for_logs_is_refused(machine: Machine) -> None:
+    machine.edit(LOG_DIR="logs")
+    for script in (START, STOP):
+        result = machine.run(script)
+        assert result.returncode == 1
+        assert "LOG_DIR is the relative path logs" in result.stderr
+    machine.edit(LOG_DIR=str(machine.root / "logs"))

@@ -177,3 +177,10 @@ def test_a_release_whose_transfer_engine_is_in_no_package_is_refused() -> None:
     with pytest.raises(ConfigError, match=remedy):
         render(plan, SOURCE)
     assert "install/source.sh" not in render(plan, RenderOptions())
+
+
+def test_a_relative_folder_to_install_into_is_refused(machine: Machine) -> None:
+    machine.edit(INSTALL_DIR="install")
+    result = machine.run(SCRIPT)
+    assert result.returncode == 1
+    assert "INSTALL_DIR is the relative path install" in result.stderr

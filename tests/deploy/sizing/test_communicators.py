@@ -11,8 +11,9 @@ from qanat.deploy.sizing.communicators import (
     communicator_bytes,
     mc2_need_mib,
     recommended_buffer_mib,
+    uses_mc2,
 )
-from tests.deploy.sizing.cases import KNOWLEDGE, MODELS, example, golden
+from tests.deploy.sizing.cases import CHIPS, KNOWLEDGE, MODELS, example, golden
 
 NEEDS = golden("weights.yaml")["mc2_mib"]
 
@@ -59,3 +60,22 @@ def test_what_is_recommended_is_enough(model, tp, largest, is_fused) -> None:  #
     recommended = recommended_buffer_mib(layout)
     assert recommended >= max(200, mc2_need_mib(layout))
     assert recommended == 200 or recommended < 1.1 * mc2_need_mib(layout) + 64
+
+
+@pytest.mark.parametrize(
+    ("chip", "model", "num_npus", "is_used"),
+    [
+        ("A3", "Qwen3.5-35B-A3B", 1, False),
+        ("A3", "Qwen3.5-35B-A3B", 2, True),
+        ("A2", "Qwen3.5-35B-A3B", 8, False),
+        ("A2", "Qwen3.5-35B-A3B", 16, True),
+        ("A2", "Qwen3.5-397B-A17B", 16, False),
+        ("A2", "Qwen3.5-397B-A17B", 32, True),
+        ("310P", "Qwen3.6-35B-A3B", 4, False),
+        ("A3", "Qwen3-32B", 16, False),
+    ],
+)
+def test_experts_exchange_tokens_where_the_chip_does(
+    chip: str, model: str, num_npus: int, is_used: bool
+) -> None:
+    assert uses_mc2(CHIPS[chip], MODELS[model], num_npus) is is_used

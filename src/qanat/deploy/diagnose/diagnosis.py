@@ -6,6 +6,7 @@ import functools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 from qanat.deploy.diagnose.clock import Clock
 from qanat.deploy.diagnose.events import Event, Folder, Match
@@ -16,7 +17,7 @@ from qanat.deploy.diagnose.problems import Place, Problem, problems_of
 from qanat.deploy.diagnose.scan import RawLine, ScanStatistics, scan
 from qanat.deploy.diagnose.settings import ARGUMENTS, Settings, SettingsFinding, findings_of
 from qanat.deploy.diagnose.stages import ORDER, StageReader, match_stage, stage_literals
-from qanat.deploy.knowledge.kinds.logs import LogSignature, StartStage
+from qanat.deploy.knowledge.kinds.logs import LogQuotation, LogSignature, StartStage
 from qanat.deploy.knowledge.kinds.rules import Severity
 from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.knowledge.versions import must_parse, parse_image, parse_version
@@ -59,6 +60,7 @@ class LogDiagnosis:
         first_time, last_time: seconds; None without times.
         last_start: where the last start begins; None if no log shows one.
         ranks: that told of themselves while they connected.
+        is_log: some line has a form that servers, CANN or containers write.
     """
 
     sources: list[tuple[str, ScanStatistics]] = field(default_factory=list)
@@ -75,6 +77,7 @@ class LogDiagnosis:
     last_time: float | None = None
     last_start: Place | None = None
     ranks: set[int] = field(default_factory=set)
+    is_log: bool = False
 
     def of(self, *severities: Severity, consequences: bool = False) -> list[Problem]:
         """Problems of these severities, without consequences or only those."""
@@ -197,6 +200,7 @@ class _Collector:
         for problem in self.problems.values():
             problem.rename(names)
         self.diagnosis.problems = sorted(self.problems.values(), key=lambda one: one.place.sort_key)
+        _find_late(self.diagnosis)
         self.diagnosis.stages.sort(key=lambda mark: ORDER.index(mark.stage))
         return self.diagnosis
 
@@ -222,6 +226,17 @@ class _Collector:
             for pid in [process.rpartition(" pid ")[2]]
             if " pid " in process and len(self.names_of_pids.get(pid, ())) == 1
         }
+
+
+def _find_late(diagnosis: LogDiagnosis) -> None:
+    """Marks what followed from an earlier fault of the same start."""
+    first: dict[bool, Problem] = {}
+    for problem in diagnosis.problems:
+        signature = problem.signature
+        if signature is None or problem.severity is not Severity.ERROR or problem.is_consequence:
+            continue
+        cause = first.setdefault(diagnosis.is_of_earlier_start(problem), problem)
+        problem.is_late = signature.can_follow and cause is not problem
 
 
 class _LogFile:
@@ -252,6 +267,10 @@ class _LogFile:
     def _line(self, line: Line, literals: tuple[str, ...]) -> None:
         self._time(line)
         self.collector.know(line)
+        if line.level or line.process or line.has_time:
+            self.diagnosis.is_log = True
+        if literals and line.level in ("INFO", "DEBUG") and _is_quotation(line.text):
+            return
         if not stage_literals().isdisjoint(literals):
             self._stage(line)
         matches = _matches(line, literals)
@@ -321,6 +340,17 @@ class _LogFile:
     def _event(self, event: Event) -> None:
         place = Place(self.name, event.first.number, event.seconds, self.index)
         self.collector.count(problems_of(event, place))
+
+
+@functools.cache
+def _quotations() -> re.Pattern[str]:
+    entries = load_knowledge().tables["quotations"].entries.values()
+    return re.compile("|".join(f"(?:{cast(LogQuotation, entry).pattern})" for entry in entries))
+
+
+def _is_quotation(text: str) -> bool:
+    """Whether a line repeats what somebody wrote to the server."""
+    return _quotations().match(text) is not None
 
 
 def _matches(line: Line, literals: tuple[str, ...]) -> list[Match]:

@@ -71,6 +71,8 @@ def _signature(signature: LogSignature) -> Iterator[str]:
     facts = [f"**{signature.severity.value}**", *_life(signature)]
     if signature.is_consequence:
         facts.append("follows from another fault")
+    elif signature.can_follow:
+        facts.append("follows from another fault where one stands before it")
     yield f"`{signature.pattern}`\n"
     yield ", ".join(facts) + "\n"
     yield f"- {'Cause' if signature.remedy else 'Meaning'}: {plain(signature.cause)}"

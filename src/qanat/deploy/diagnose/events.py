@@ -20,6 +20,11 @@ _PATIENCE = 200
 _EXCEPTION = re.compile(
     r"\s*(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Exit|Interrupt|Failure|Version)(?::\s|$)"
 )
+_CRASH = re.compile(
+    r"E[A-Z0-9]\d{4}: |Fatal Python error|terminate called|thread '.*' panicked at"
+    r"|.*(?:\(core dumped\)|(?i:error code)(?: is)?\s?[:=]?\s?\d{6}\b)"
+)
+"""Lines without a level that tell of an end all the same: of CANN, of Python's own, of other languages, of shells."""
 _TRACEBACK = "Traceback (most recent call last)"
 _CHAIN = ("During handling of the above", "The above exception was the direct cause")
 _FAULTS = ("ERROR", "CRITICAL")
@@ -125,7 +130,9 @@ class Folder:
 
 
 def _begins(line: Line) -> bool:
-    return line.level in _FAULTS or _TRACEBACK in line.text or (not line.level and _is_exception(line.text))
+    if line.level in _FAULTS or _TRACEBACK in line.text:
+        return True
+    return not line.level and (_is_exception(line.text) or _CRASH.match(line.text) is not None)
 
 
 def _continues(event: Event, line: Line) -> bool:

@@ -8,7 +8,11 @@ from typing import NamedTuple
 MAX_LINE_CHARS = 32_768
 """Longer lines are cut: nothing that is looked for stands further behind, dumps of settings included."""
 
-_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])")
+_ESCAPE = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b\]|\x9d)[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)|\x1b[ -/]*[0-~]"
+)
+_CONTROL = dict.fromkeys((*range(0x09), 0x0B, 0x0C, *range(0x0E, 0x20), *range(0x7F, 0xA0)))
+"""All of them but tab and the ends of lines; a carriage return parts states of a progress bar."""
 _LOST_ESCAPE = re.compile(r"\^\[\[[\d;]*m|^\[?(?:\d+;)*\d+m(?=\()|(?<=\))\[?(?:0;)?0m")
 """Colours of logs that were copied from a terminal or a web page, which took the escape character away."""
 _OUTER = re.compile(
@@ -28,7 +32,10 @@ _VLLM = re.compile(
     r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL|FATAL)\s+"
     r"(?P<month>\d\d)-(?P<day>\d\d)\s(?P<clock>\d\d:\d\d:\d\d)(?:[.,]\d+)?\s+\[?(?P<place>[\w./<>-]+:\d+)\]\s?"
 )
-_UVICORN = re.compile(r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL):\s+")
+_BARE = re.compile(
+    r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL|FATAL):\s+|\[(?P<marked>DEBUG|INFO|WARNING|ERROR|CRITICAL|FATAL)\]:?\s+"
+)
+"""A level and nothing else: uvicorn's lines, and what CANN's tools print beside their logs."""
 _TORCH = re.compile(
     r"\[(?P<letter>[WEIF])(?P<month>\d\d)(?P<day>\d\d)\s(?P<clock>\d\d:\d\d:\d\d)[.\d]*\s(?P<place>[^\]\s]+)[^\]]*\]\s?"
 )
@@ -88,11 +95,11 @@ class Line(NamedTuple):
 def clean(text: str) -> str:
     """A line without colours and control characters, cut at `MAX_LINE_CHARS`."""
     text = text[:MAX_LINE_CHARS]
-    if "\x1b" in text:
-        text = _ESCAPE.sub("", text)
+    if not text.isprintable():
+        text = _ESCAPE.sub("", text).translate(_CONTROL)
     if "m(" in text[:24] or "^[[" in text:
         text = _LOST_ESCAPE.sub("", text)
-    return text.replace("\x00", "").rstrip("\r\n")
+    return text.rstrip("\r\n")
 
 
 def read_line(raw: str, number: int) -> Line:
@@ -107,7 +114,7 @@ def read_line(raw: str, number: int) -> Line:
         if match is None:
             break
         groups = {name: value for name, value in match.groupdict().items() if value is not None}
-        if "level" in groups and "level" in found:
+        if "level" in found and not groups.keys().isdisjoint(("level", "marked")):
             break
         if match.re is _OUTER:
             is_outer_time = is_outer_time or "clock" in groups
@@ -120,7 +127,7 @@ def read_line(raw: str, number: int) -> Line:
     process = found.get("name", "")
     if not process and "module" in found:
         process = f"{found['module']} pid {found['pid']}"
-    level = found.get("level", "") or _LETTERS.get(found.get("letter", ""), "")
+    level = found.get("level", "") or found.get("marked", "") or _LETTERS.get(found.get("letter", ""), "")
     return Line(
         text=text,
         number=number,
@@ -138,7 +145,7 @@ def read_line(raw: str, number: int) -> Line:
 
 
 def _next_part(text: str) -> re.Match[str] | None:
-    for pattern in (_PROCESS, _VLLM, _PLOG, _TORCH_NPU, _TORCH, _GLOG, _RANK, _UVICORN, _OUTER):
+    for pattern in (_PROCESS, _VLLM, _PLOG, _TORCH_NPU, _TORCH, _GLOG, _RANK, _BARE, _OUTER):
         match = pattern.match(text)
         if match is not None:
             return match

@@ -49,6 +49,7 @@ class Problem:
         values: what the line says, by the names of the signature's groups.
         last_seconds: when it was told last; None without a time.
         is_hang: a log ends with it, so what is harmless elsewhere is a fault.
+        is_late: something else failed before it, and its signature says that it can be a consequence.
     """
 
     signature: LogSignature | None
@@ -62,6 +63,7 @@ class Problem:
     values: dict[str, str] = field(default_factory=dict)
     last_seconds: float | None = None
     is_hang: bool = False
+    is_late: bool = False
 
     def rename(self, names: Mapping[str, str]) -> None:
         """Gives processes the names under which other lines know them."""
@@ -76,7 +78,7 @@ class Problem:
     @property
     def is_consequence(self) -> bool:
         """Whether something else failed before."""
-        return self.signature is not None and self.signature.is_consequence
+        return self.is_late or (self.signature is not None and self.signature.is_consequence)
 
     def seen_again(self, other: Problem) -> None:
         """Counts the same problem, told elsewhere."""

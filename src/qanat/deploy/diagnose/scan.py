@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import functools
 import gzip
+import re
 import zlib
 from collections import deque
 from collections.abc import Iterator
@@ -30,8 +31,14 @@ MAX_LINES_IN_DETAIL = 400_000
 ANSWERED = b'HTTP/1.1" 2'
 """Lines about answered requests hold nothing else, and are most of a log."""
 
-GENERIC = ("ERROR", "CRITICAL", "FATAL", "Error", "Exception", "Traceback (most", '  File "', "error:")
+GENERIC = (
+    *("ERROR", "CRITICAL", "FATAL", "Error", "Exception", "Traceback (most", '  File "', "error:"),
+    *("error code", "core dumped", "terminate called", "panicked at"),
+)
 """Texts of lines that tell of faults nobody has described."""
+CANN_CODE = "E12345:"
+"""Stands among the texts of a line for a code of CANN's errors at its beginning."""
+_CANN_CODE = re.compile(rb"\nE[A-Z0-9]\d{4}:")
 
 
 class RawLine(NamedTuple):
@@ -46,13 +53,16 @@ class RawLine(NamedTuple):
 class ScanStatistics:
     """What was read: lines, bytes, and the sentence why reading ended early (empty if it did not).
 
-    From line `brief_from` on only lines with known texts were looked at; 0 if all were.
+    From line `brief_from` on only lines with known texts were looked at; 0 if all were. `num_answered` lines only
+    tell of an answered request; `is_binary`: there are zero bytes in its beginning, and it is no UTF-16.
     """
 
     num_lines: int = 0
     size_bytes: int = 0
     ended_early: str = ""
     brief_from: int = 0
+    num_answered: int = 0
+    is_binary: bool = False
 
 
 @functools.cache
@@ -71,7 +81,7 @@ def scan(stream: IO[bytes], statistics: ScanStatistics) -> Iterator[RawLine]:
         statistics: counts what was read.
     """
     wanted = [(literal, literal.encode()) for literal in literals()]
-    generic = frozenset(GENERIC)
+    generic = frozenset((*GENERIC, CANN_CODE))
     hot, last_given, num_given = 0, 0, 0
     last: deque[tuple[int, bytes]] = deque(maxlen=CONTEXT_LINES)
     for block in _whole_lines(_decoded(stream, statistics)):
@@ -80,13 +90,17 @@ def scan(stream: IO[bytes], statistics: ScanStatistics) -> Iterator[RawLine]:
         lines = block.split(b"\n")[:-1]
         statistics.num_lines += len(lines)
         kept = [(number, line) for number, line in enumerate(lines, before + 1) if ANSWERED not in line]
+        statistics.num_answered += len(lines) - len(kept)
         last.extend(kept[-CONTEXT_LINES:])
-        rest = b"\n".join([line for _, line in kept])
+        rest = b"\n".join([b"", *[line for _, line in kept]])
         present = [pair for pair in wanted if pair[1] in rest]
-        if not present and not hot and not is_head:
+        coded = _coded(rest)
+        if not present and not coded and not hot and not is_head:
             continue
         for number, line in kept:
             found = tuple([text for text, sought in present if sought in line])
+            if coded and line[:6] in coded:
+                found = (*found, CANN_CODE)
             if found and not generic.isdisjoint(found):
                 hot = CONTEXT_LINES
             if found or hot or is_head:
@@ -99,6 +113,11 @@ def scan(stream: IO[bytes], statistics: ScanStatistics) -> Iterator[RawLine]:
             wanted = [pair for pair in wanted if pair[0] not in generic]
     # The end tells whether anything went on behind a fault.
     yield from (_raw(number, line, ()) for number, line in last if number > last_given)
+
+
+def _coded(block: bytes) -> frozenset[bytes]:
+    """Codes of CANN's errors with which lines of a block begin."""
+    return frozenset(match.group()[1:7] for match in _CANN_CODE.finditer(block))
 
 
 def _raw(number: int, line: bytes, found: tuple[str, ...]) -> RawLine:
@@ -114,6 +133,8 @@ def _decoded(stream: IO[bytes], statistics: ScanStatistics) -> Iterator[bytes]:
             statistics.size_bytes += len(block)
             if is_first and block[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
                 decoder = codecs.getincrementaldecoder("utf-16")(errors="replace")
+            if is_first and decoder is None:
+                statistics.is_binary = b"\0" in block
             is_first = False
             yield decoder.decode(block).encode("utf-8", errors="replace") if decoder else block
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:

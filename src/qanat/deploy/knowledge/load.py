@@ -15,7 +15,7 @@ from qanat.deploy.knowledge.base import EntryT, Knowledge, Table
 from qanat.deploy.knowledge.entry import Entry
 from qanat.deploy.knowledge.kinds.chips import Chip, DeviceName, DriverSupport
 from qanat.deploy.knowledge.kinds.hosts import HostCheck, HostSetting
-from qanat.deploy.knowledge.kinds.logs import LogSignature, LogStage, Metric
+from qanat.deploy.knowledge.kinds.logs import LogQuotation, LogSignature, LogStage, Metric
 from qanat.deploy.knowledge.kinds.models import DraftModel, ModelFacts, QuantisedType, WeightFormat, Weights
 from qanat.deploy.knowledge.kinds.numbers import Baseline, Communicator, Estimate, Threshold
 from qanat.deploy.knowledge.kinds.practices import Practice
@@ -25,6 +25,7 @@ from qanat.deploy.knowledge.kinds.settings import (
     ConfigKey,
     Conflict,
     Connector,
+    Endpoint,
     EngineVariable,
     EnvVar,
     Flag,
@@ -46,11 +47,13 @@ _KINDS: dict[str, type[Entry]] = {
     "engine_variable": EngineVariable,
     "env_var": EnvVar,
     "estimate": Estimate,
+    "endpoint": Endpoint,
     "flag": Flag,
     "issue": Issue,
     "host_check": HostCheck,
     "host_setting": HostSetting,
     "known_path": KnownPath,
+    "log_quotation": LogQuotation,
     "log_signature": LogSignature,
     "log_stage": LogStage,
     "metric": Metric,

@@ -17,6 +17,7 @@ from qanat.deploy.sizing.capture import (
     default_sizes,
     rewrite_sizes,
 )
+from qanat.deploy.sizing.communicators import uses_mc2
 from qanat.deploy.sizing.layout import DEFAULT_HCCL_BUFFER_MIB, Drafter, Layout
 from qanat.deploy.sizing.memory import Memory
 
@@ -132,7 +133,7 @@ def _layout_of(view: LaunchView) -> Layout | None:
         prefix_caching=not model.is_hybrid if prefix_caching is None else prefix_caching,
         capture_sizes=captured(view),
         hccl_buffer_mib=(read_integer(buffer.value.text) if buffer else None) or DEFAULT_HCCL_BUFFER_MIB,
-        is_mc2=view.is_expert_parallel and chip.name == "A3",
+        is_mc2=view.is_expert_parallel and uses_mc2(chip, model, view.tp * view.dp),
         is_fused_mc2=view.fused_mc2 is not None and view.fused_mc2.is_on,
         language_model_only=view.switch("--language-model-only") is True,
         has_full_mask=chip.has_full_mask,

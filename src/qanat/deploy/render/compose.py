@@ -10,6 +10,7 @@ from typing import Any
 
 from qanat.deploy.plan.model import Node, Plan
 from qanat.deploy.plan.places import has_model_path, proxy_node
+from qanat.deploy.render.addresses import in_url
 from qanat.deploy.render.env_file import draft_path, threshold
 from qanat.deploy.render.model import Files, RenderedFile, RenderOptions
 from qanat.deploy.render.names import (
@@ -109,7 +110,7 @@ def _proxy(plan: Plan) -> dict[str, Any]:
     service = _common(plan, PROXY_NAME, "proxy/serve.sh")
     service["restart"] = "unless-stopped"
     service["volumes"] = [_mount("..", MOUNTED_AT)]
-    address = _variable(address_variable(proxy_node(plan, plan.proxy)))
+    address = in_url(plan, _variable(address_variable(proxy_node(plan, plan.proxy))))
     url = f"http://{address}:{plan.proxy.port}{proxy_ready_path(plan.proxy)}"
     service["healthcheck"] = _health(url, PROXY_READY_TIMEOUT_S)
     return service

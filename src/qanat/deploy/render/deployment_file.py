@@ -7,6 +7,8 @@ from typing import Any
 
 from qanat.deploy.plan.model import Node, Plan
 from qanat.deploy.plan.places import proxy_node, server_port
+from qanat.deploy.render.addresses import in_url
+from qanat.deploy.render.engine import stated_host
 from qanat.deploy.render.model import RenderedFile, RenderOptions
 from qanat.deploy.render.names import PROXY_NAME, SERVER_READY_PATH, container_name, deployment_name
 from qanat.deploy.render.proxy import is_router, proxy_ready_path
@@ -60,7 +62,7 @@ def _node(plan: Plan, node: Node, options: RenderOptions) -> dict[str, Any]:
         **_place(node, port),
         "interface": node.interface or None,
         "interface_variable": interface_variable(node),
-        "ready": _ready(node, port, SERVER_READY_PATH) if port is not None else None,
+        "ready": _ready(plan, node, port, SERVER_READY_PATH) if port is not None else None,
         "container": container_name(plan, node.name) if options.install == "image" else None,
         "log": f"{node.name}.log",
         "scripts": {
@@ -82,7 +84,7 @@ def _proxy(plan: Plan, options: RenderOptions) -> dict[str, Any] | None:
         "program": plan.proxy.program,
         "connector": plan.proxy.connector,
         **_place(node, plan.proxy.port),
-        "ready": _ready(node, plan.proxy.port, proxy_ready_path(plan.proxy)),
+        "ready": _ready(plan, node, plan.proxy.port, proxy_ready_path(plan.proxy)),
         "container": container_name(plan, PROXY_NAME) if has_container else None,
         "log": f"{PROXY_NAME}.log",
         "scripts": {"start": "proxy/proxy.sh", "serve": "proxy/serve.sh", "stop": "proxy/stop.sh"},
@@ -93,6 +95,8 @@ def _place(node: Node, port: int | None) -> dict[str, Any]:
     return {"address": node.address or None, "address_variable": address_variable(node), "port": port}
 
 
-def _ready(node: Node, port: int, path: str) -> dict[str, Any]:
-    url = f"http://{node.address}:{port}{path}" if node.address else None
+def _ready(plan: Plan, node: Node, port: int, path: str) -> dict[str, Any]:
+    stated = stated_host(plan, node)
+    host = f"[{stated}]" if stated and ":" in stated else stated or in_url(plan, node.address)
+    url = f"http://{host}:{port}{path}" if stated or node.address else None
     return {"path": path, "url": url}

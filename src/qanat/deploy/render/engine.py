@@ -12,10 +12,11 @@ from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.node_settings import FIRST_ADDRESS_FLAGS, FIRST_ADDRESS_VARIABLES
 from qanat.deploy.plan.model import Node, Plan
 from qanat.deploy.plan.places import first_node
+from qanat.deploy.render.addresses import ANY_ADDRESS, ANY_IPV4, ANY_IPV6, is_ipv6
 from qanat.deploy.render.model import Variable, Word
 from qanat.deploy.rendered.env_values import address_variable, interface_variable
 
-OWN_ADDRESS_FLAGS = ("host",)
+HOST_FLAG = "host"
 TRANSFER_FLAG = "kv-transfer-config"
 EXECUTOR_FLAG = "distributed-executor-backend"
 MAX_JSON_WIDTH = 96
@@ -38,7 +39,12 @@ class EngineFlag:
 
 def engine_settings(plan: Plan, node: Node) -> dict[str, Any]:
     """The flags of a node as in the plan, those of the node over those of its role."""
-    return {**plan.role(node.role).flags, **node.flags}
+    flags = {**plan.role(node.role).flags, **node.flags}
+    host = plan.role(node.role).flags.get(HOST_FLAG)
+    if host is not None and flags.get(HOST_FLAG) == ANY_IPV4:
+        # What was asked for counts more than what every node listens on where nothing is.
+        flags[HOST_FLAG] = host
+    return flags
 
 
 def engine_flags(plan: Plan, node: Node) -> list[EngineFlag]:
@@ -59,13 +65,24 @@ def engine_flags(plan: Plan, node: Node) -> list[EngineFlag]:
 
 
 def _flag_word(plan: Plan, node: Node, name: str, text: str) -> Word:
-    if name in OWN_ADDRESS_FLAGS and text in ("", node.address):
+    if name == HOST_FLAG and text in ("", node.address):
         return Variable(address_variable(node))
+    if name == HOST_FLAG and text == ANY_IPV4 and is_ipv6(plan):
+        return ANY_IPV6
     if name in FIRST_ADDRESS_FLAGS:
         first = first_node(plan, node)
         if text in ("", first.address):
             return Variable(address_variable(first))
     return text
+
+
+def stated_host(plan: Plan, node: Node) -> str | None:
+    """The one address that the engine of a node was told to listen on, if it is another than the node's own."""
+    for flag in engine_flags(plan, node):
+        if flag.name == f"--{HOST_FLAG}" and flag.words:
+            value = flag.words[0]
+            return value if isinstance(value, str) and value not in ANY_ADDRESS else None
+    return None
 
 
 def engine_environment(plan: Plan, node: Node) -> dict[str, Word]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.plan.model import Node, Plan
 from qanat.deploy.plan.places import has_model_path
+from qanat.deploy.render.addresses import LOCAL_IPV4
 from qanat.deploy.render.engine import engine_settings, uses_ray, variables_used
 from qanat.deploy.render.model import RenderOptions
 from qanat.deploy.render.shell import comment, quote
@@ -25,7 +26,6 @@ from qanat.deploy.rendered.env_values import (
 )
 
 SPECULATIVE_FLAG = "speculative-config"
-LOCAL_ADDRESS = "127.0.0.1"
 _HEAD = """\
 # shellcheck shell=bash disable=SC2034
 # What only you know of your machines: the one file to edit here. Every script reads it.
@@ -104,7 +104,7 @@ def env_settings(plan: Plan, options: RenderOptions) -> list[EnvSetting]:
 def _node_settings(plan: Plan, used: set[str]) -> Iterator[EnvSetting]:
     is_alone = len(plan.nodes) == 1
     for node in plan.nodes:
-        address = node.address or (LOCAL_ADDRESS if is_alone else "")
+        address = node.address or (LOCAL_IPV4 if is_alone else "")
         about = f"IP address of {node.name}, by which other nodes and clients reach it"
         yield EnvSetting(address_variable(node), address, about)
         if interface_variable(node) in used:

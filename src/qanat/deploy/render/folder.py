@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 
 import msgspec
 
@@ -11,6 +12,7 @@ from qanat.deploy.plan.files import encode_plan
 from qanat.deploy.plan.model import Plan
 from qanat.deploy.plan.places import has_model_path
 from qanat.deploy.render import checks, compose, kubernetes, readme
+from qanat.deploy.render.addresses import check_families
 from qanat.deploy.render.deployment_file import DEPLOYMENT_FILE, deployment_file
 from qanat.deploy.render.env_file import draft_path, env_text
 from qanat.deploy.render.host import host_script
@@ -78,6 +80,19 @@ def _check(plan: Plan) -> None:
             )
         _check_names([*role.env, *node.env], _VARIABLE, "variable")
         _check_names([*role.flags, *node.flags], _FLAG, "flag")
+        if {"api-key", "api_key"} & {*role.flags, *node.flags}:
+            raise ConfigError(
+                "a key in the plan would stand readable in scripts and manifests; take api-key out of it, and ask for "
+                "keys in front of the service.",
+                param="api-key",
+            )
+    check_families(plan)
+    if any(unicodedata.category(letter) in ("Cc", "Zl", "Zp") for letter in plan.served_model_name):
+        raise ConfigError(
+            f"the served name {plan.served_model_name!r} holds a line end or another control character, which clients "
+            "cannot be told; take it out.",
+            param="--served-model-name",
+        )
     if not _IMAGE.fullmatch(plan.image):
         raise ConfigError(
             f"{plan.image!r} is no image with a tag, such as quay.io/ascend/vllm-ascend:v0.23.0-a3."

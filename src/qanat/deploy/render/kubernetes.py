@@ -16,7 +16,7 @@ from qanat.deploy.plan.places import server_port
 from qanat.deploy.render.env_file import env_settings
 from qanat.deploy.render.kubernetes_pods import POD_IP, engine_pod, key_of, proxy_pod
 from qanat.deploy.render.model import Files, RenderedFile, RenderOptions
-from qanat.deploy.render.names import PROXY_NAME, SERVER_READY_PATH, deployment_name
+from qanat.deploy.render.names import PROXY_NAME, SERVER_READY_PATH, deployment_name, identity, readable_name
 from qanat.deploy.render.proxy import backends, is_router, proxy_files
 from qanat.deploy.render.serve import serve_script
 from qanat.deploy.render.shell import body, comment
@@ -93,8 +93,11 @@ def groups(plan: Plan) -> list[list[Node]]:
 
 def base_name(plan: Plan) -> str:
     """What names of objects begin with: fit for a service, and not the one of which Kubernetes makes VLLM_PORT."""
-    name = re.sub(r"[^a-z0-9]+", "-", deployment_name(plan))[:MAX_NAME_LENGTH].strip("-")
-    return name if re.match(r"[a-z]", name) and name != "vllm" else f"qanat-{name}".strip("-")
+    digest = identity(plan)
+    name = re.sub(r"[^a-z0-9]+", "-", readable_name(plan))[: MAX_NAME_LENGTH - len(digest) - 1].strip("-")
+    if not re.match(r"[a-z]", name) or name == "vllm":
+        name = f"qanat-{name}".strip("-")
+    return f"{name}-{digest}"
 
 
 def _about(found: dict[str, list[Any]]) -> dict[str, str]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from qanat.deploy.knowledge.kinds.chips import Chip
+from qanat.deploy.knowledge.kinds.releases import KnownPath
+from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.plan.model import Node, Plan
 from qanat.deploy.plan.places import has_model_path, server_port
 from qanat.deploy.render.env_file import draft_path, shared_memory_gib, threshold
@@ -14,6 +17,10 @@ from qanat.deploy.rendered.env_values import variable_part
 STARTUP_PERIOD_S = 10
 PROXY_STARTUP_S = 60
 PROXY_CPUS, PROXY_MEMORY = "2", "4Gi"
+NODE_TYPE = "accelerator-type"
+"""The label that MindCluster gives nodes."""
+CHIP_LABEL = "qanat.io/chip"
+"""The label for clusters without it."""
 POD_IP = {"valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
 NOT_PRIVILEGED = {"privileged": False, "allowPrivilegeEscalation": False}
 WAIT = """\
@@ -61,9 +68,21 @@ def engine_pod(plan: Plan, group: list[Node], node: Node, scripts: str) -> dict[
     container["securityContext"] = NOT_PRIVILEGED
     container["volumeMounts"] = mounts
     spec = {**_common(), "hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
+    if chip.kubernetes_node_types:
+        spec["affinity"] = _affinity(chip)
     if chip.needs_host_pids:
         spec["hostPID"] = True
     return {**spec, "containers": [container], "volumes": volumes}
+
+
+def _affinity(chip: Chip) -> dict[str, Any]:
+    """Nodes with this chip: others offer the same resource, and its image does not run there."""
+    labels = {NODE_TYPE: list(chip.kubernetes_node_types), CHIP_LABEL: [chip.name]}
+    terms = [
+        {"matchExpressions": [{"key": key, "operator": "In", "values": values}]}
+        for key, values in labels.items()
+    ]
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
 
 
 def proxy_pod(
@@ -153,13 +172,19 @@ def _engine_volumes(
     required, optional = host_paths(plan, node)
     paths = [path for path in [*required, *optional] if not path.startswith("/dev/")]
     named = {f"host-{number}": path for number, path in enumerate(paths)}
+    known = load_knowledge().tables["known_paths"].entries.values()
+    folders = {path.name for path in known if isinstance(path, KnownPath) and path.is_folder}
     if has_model_path(plan):
         named["weights"] = plan.model_source
+        folders.add(plan.model_source)
     draft = draft_path(plan)
     if draft is not None:
         named["draft-weights"] = draft
+        folders.add(draft)
     for name, path in named.items():
-        volumes.append({"name": name, "hostPath": {"path": path}})
+        # Without a type, container runtimes make a folder of what is missing.
+        kind = "Directory" if path in folders else "File"
+        volumes.append({"name": name, "hostPath": {"path": path, "type": kind}})
         mounts.append({"name": name, "mountPath": path, "readOnly": True})
     volumes.append({"name": "cache", "hostPath": {"path": CACHE_AT, "type": "DirectoryOrCreate"}})
     mounts.append({"name": "cache", "mountPath": CACHE_AT})

@@ -13,8 +13,9 @@ from qanat.deploy.render.model import Language
 _FIELD = re.compile(r"\{(\w+)\}")
 _LONG_FIELDS = ("chips", "first", "flag", "issue", "list", "second")
 """Fields that may be of several words; all others are one."""
+_MARKS = (("; ", "；"), (", ", "，"))
 _ROLE = re.compile(r"(prefill|decode|server): (.+)")
-_SOURCE = re.compile(r"(.+?) (\([^()]*\))")
+_SOURCE = re.compile(r"(.+?) \(([^()]*)\)")
 
 
 def in_language(sentence: str, language: Language) -> str:
@@ -29,17 +30,22 @@ def in_language(sentence: str, language: Language) -> str:
         return found
     cited = _SOURCE.fullmatch(sentence)
     words = _translated(cited[1]) if cited is not None else None
-    return f"{words}{cited[2]}" if cited is not None and words is not None else sentence
+    if cited is None or words is None:
+        return sentence
+    return f"{words}({in_language(cited[2], language)})"
 
 
 def _translated(sentence: str) -> str | None:
-    """The Chinese of a sentence, or of all parts between its commas."""
+    """The Chinese of a sentence, or of all parts between its semicolons or commas."""
     whole = _matched(sentence)
     if whole is not None:
         return whole
-    parts = [_matched(part) for part in sentence.split(", ")]
-    known = [part for part in parts if part is not None]
-    return "，".join(known) if len(known) == len(parts) else None
+    for mark, chinese_mark in _MARKS:
+        parts = [_matched(part) for part in sentence.split(mark)]
+        known = [part for part in parts if part is not None]
+        if len(known) == len(parts):
+            return chinese_mark.join(known)
+    return None
 
 
 def _matched(sentence: str) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from qanat.deploy.plan.model import Node, Plan, Proxy
 from qanat.deploy.plan.places import proxy_node, server_port
+from qanat.deploy.render.addresses import family, in_url
 from qanat.deploy.render.model import Files, RenderedFile, RenderOptions, Variable, Word
 from qanat.deploy.render.names import MOUNTED_AT, PROXY_NAME, PROXY_READY_PATH, SERVER_READY_PATH
 from qanat.deploy.render.serve import ACTIVATE, WEB_PROXIES, known_paths
@@ -17,7 +18,7 @@ from qanat.deploy.render.shell import (
     source_environment,
     word,
 )
-from qanat.deploy.render.start import HostFiles, Runnable, container_files, process_files
+from qanat.deploy.render.start import HostFiles, Runnable, container_files, other_variables, process_files
 from qanat.deploy.rendered.env_values import INSTALL_DIR, address_variable
 
 ROUTER = "qanat router"
@@ -53,6 +54,7 @@ def proxy_files(plan: Plan, options: RenderOptions) -> Files:
     if proxy is None:
         return {}
     node = proxy_node(plan, proxy)
+    host = in_url(plan, f"${{{address_variable(node)}:-}}")
     serve = f"{FOLDER}/serve.sh"
     runnable = Runnable(
         name=PROXY_NAME,
@@ -60,8 +62,10 @@ def proxy_files(plan: Plan, options: RenderOptions) -> Files:
         depth=1,
         what=f"the proxy, on node {node.name}",
         needed=tuple(_needed(plan, node)),
-        ready_url=f'"http://${{{address_variable(node)}:-}}:{proxy.port}{proxy_ready_path(proxy)}"',
+        ready_url=f'"http://{host}:{proxy.port}{proxy_ready_path(proxy)}"',
+        family=family(plan),
         settings_files=(serve,),
+        other_variables=other_variables(plan, _needed(plan, node)),
     )
     files = {serve: _serve_script(plan, proxy, node, options)}
     if options.install == "source" or is_router(proxy):
@@ -85,11 +89,12 @@ def _serve_script(plan: Plan, proxy: Proxy, node: Node, options: RenderOptions) 
     names: list[Word] = list(_needed(plan, node))
     parts = [
         source_environment(1),
-        assignments({"node": PROXY_NAME}),
+        assignments({"node": PROXY_NAME, "family": family(plan)}),
         array("needed_variables", names),
         body("say.sh"),
         body("serve.sh"),
         body("needed.sh"),
+        body("family.sh"),
         body("router.sh") if is_router(proxy) else "" if options.install == "image" else ACTIVATE,
         f"unset {' '.join(WEB_PROXIES)}",
         command([f"exec {_program(plan, proxy, options)}", *_arguments(plan, proxy, node)]),

@@ -10,6 +10,7 @@ from qanat.deploy.lint.rules.service import HCCL_PORTS
 from qanat.deploy.markdown_text import code, escaped, table
 from qanat.deploy.plan.model import Memory, Node, Plan, Role
 from qanat.deploy.plan.places import entry_node, has_model_path, proxy_node, server_port, service_port
+from qanat.deploy.render.addresses import in_url
 from qanat.deploy.render.engine import TRANSFER_FLAG, engine_settings
 from qanat.deploy.render.kubernetes import groups
 from qanat.deploy.render.model import Files, RenderedFile, RenderOptions
@@ -73,7 +74,7 @@ def _intro(plan: Plan, text: Texts) -> str:
         release=escaped(plan.release),
         topology=topology,
         served=code(plan.served_model_name),
-        url=code(f"http://{entry.address or address_variable(entry)}:{service_port(plan)}/v1"),
+        url=code(f"http://{in_url(plan, entry.address or address_variable(entry))}:{service_port(plan)}/v1"),
     )
 
 
@@ -229,7 +230,7 @@ def _choices(plan: Plan, options: RenderOptions, text: Texts) -> list[str]:
         if choice.role is not None and len(plan.roles) > 1:
             what = text("choice_of_role", what=what, role=choice.role)
         confidence = text(f"confidence_{choice.confidence}")
-        said = [in_language(one, options.language) for one in (choice.reason, choice.changes_if)]
-        words = [escaped(one) for one in (*said, choice.source)]
+        said = (choice.reason, choice.changes_if, choice.source)
+        words = [escaped(in_language(one, options.language)) for one in said]
         rows.append([what, code(choice.value), *words, confidence])
     return [text("choices_note"), table(text.head("head_choices"), rows)] if rows else []

@@ -6,6 +6,7 @@ from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.markdown_text import code, commands, escaped
 from qanat.deploy.plan.model import Plan
 from qanat.deploy.plan.places import first_engine, has_model_path, server_port
+from qanat.deploy.render.addresses import in_url
 from qanat.deploy.render.checks import published_throughputs
 from qanat.deploy.render.env_file import env_settings, threshold
 from qanat.deploy.render.kubernetes import base_name, client_port, groups, is_rendered
@@ -54,8 +55,8 @@ def _env_step(plan: Plan, options: RenderOptions, text: Texts) -> str:
 
 def _copies(plan: Plan) -> list[str]:
     target = '"$(dirname "$PWD")"'
-    addresses = [address_variable(node) for node in plan.nodes[1:]]
-    return [f'(source env.sh; scp -r "$PWD" "${address}":{target})' for address in addresses]
+    addresses = [in_url(plan, f"${address_variable(node)}") for node in plan.nodes[1:]]
+    return [f'(source env.sh; scp -r "$PWD" "{address}":{target})' for address in addresses]
 
 
 def _weights_step(plan: Plan, options: RenderOptions, text: Texts) -> tuple[str, list[str]]:
@@ -145,7 +146,7 @@ def trouble(plan: Plan, options: RenderOptions, text: Texts) -> list[str]:
     if options.install == "image":
         lines.append(f"qanat deploy diagnose --docker {container_name(plan, engine.name)}")
     result = f"results/benchmark/at-{benchmark_of(plan, load_knowledge()).steps[-1].concurrency}.json"
-    url = f'"http://${address_variable(engine)}:{server_port(plan, engine)}"'
+    url = f'"http://{in_url(plan, f"${address_variable(engine)}")}:{server_port(plan, engine)}"'
     slow = f"(source env.sh; qanat deploy diagnose --metrics {url} --plan plan.yaml --bench {result})"
     return [
         text("fail_diagnose"),

@@ -6,6 +6,7 @@ from qanat.deploy.knowledge.kinds.releases import KnownPath
 from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.plan.model import Node, Plan
 from qanat.deploy.plan.places import first_node, group_of, has_model_path
+from qanat.deploy.render.addresses import family
 from qanat.deploy.render.engine import (
     engine_environment,
     engine_flags,
@@ -35,13 +36,17 @@ ACTIVATE = f'# shellcheck source=/dev/null\nsource "${INSTALL_DIR}/venv/bin/acti
 METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 
 
-def known_paths(use: str, plan: Plan) -> list[str]:
-    """Paths of the knowledge base for a use, that a plan's chip has."""
+def known_paths(use: str, plan: Plan, *, is_required: bool | None = None) -> list[str]:
+    """Paths of the knowledge base for a use, that a plan's chip has; all, or those that are required or not."""
     families = {chip.family for chip in load_knowledge().chips if chip.name == plan.chip}
     entries = load_knowledge().tables["known_paths"].entries.values()
     paths = [entry for entry in entries if isinstance(entry, KnownPath)]
     return [
-        path.name for path in paths if path.use == use and (not path.families or families & {*path.families})
+        path.name
+        for path in paths
+        if path.use == use
+        and (not path.families or families & {*path.families})
+        and is_required in (None, path.is_required)
     ]
 
 
@@ -61,13 +66,14 @@ def serve_script(plan: Plan, node: Node, options: RenderOptions) -> RenderedFile
         del environment[PRELOADED]
     parts = [
         source_environment(2),
-        assignments({"node": node.name}),
+        assignments({"node": node.name, "family": family(plan)}),
         array("needed_variables", _needed(plan, node, options)),
         array("environment_scripts", list(known_paths("environment_script", plan))),
         array("allocators", allocators),
         body("say.sh"),
         body("serve.sh"),
         body("needed.sh"),
+        body("family.sh"),
         ACTIVATE if options.install == "source" else "",
         body("ascend.sh"),
         body("allocator.sh"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from qanat.deploy.plan.model import Node, Plan
 from qanat.deploy.plan.places import entry_node, server_port, service_port
+from qanat.deploy.render.addresses import in_url
+from qanat.deploy.render.engine import stated_host
 from qanat.deploy.render.names import SERVER_READY_PATH
 from qanat.deploy.render.proxy import is_router, proxy_ready_path
 from qanat.deploy.rendered.env_values import address_variable
@@ -11,7 +13,7 @@ from qanat.deploy.rendered.env_values import address_variable
 
 def service_url(plan: Plan) -> str:
     """Where clients send requests, for double quotes of bash; fails there where the address is not set."""
-    return f"http://{_address(entry_node(plan))}:{service_port(plan)}"
+    return f"http://{_address(plan, entry_node(plan))}:{service_port(plan)}"
 
 
 def ready_urls(plan: Plan) -> list[str]:
@@ -31,8 +33,11 @@ def models_urls(plan: Plan) -> list[str]:
 
 def _engine_urls(plan: Plan, path: str) -> list[str]:
     ports = [(node, server_port(plan, node)) for node in plan.nodes]
-    return [f"http://{_address(node)}:{port}{path}" for node, port in ports if port is not None]
+    return [f"http://{_address(plan, node)}:{port}{path}" for node, port in ports if port is not None]
 
 
-def _address(node: Node) -> str:
-    return f"${{{address_variable(node)}:?is not set in env.sh}}"
+def _address(plan: Plan, node: Node) -> str:
+    stated = stated_host(plan, node) if server_port(plan, node) is not None and plan.proxy is None else None
+    if stated is not None:
+        return f"[{stated}]" if ":" in stated else stated
+    return in_url(plan, f"${{{address_variable(node)}:?is not set in env.sh}}")

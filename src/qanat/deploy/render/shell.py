@@ -92,10 +92,13 @@ def source_environment(depth: int) -> str:
     Args:
         depth: folders between the script and the deployment's.
     """
+    return f'{find_folder(depth)}\n# shellcheck source=/dev/null\nsource "$DEPLOYMENT_DIR/env.sh"'
+
+
+def find_folder(depth: int) -> str:
+    """Finds the folder of the deployment from the script's own place, which is `depth` folders below."""
     up = "/.." * depth
     return (
         'here="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd -P)"\n'
-        f'DEPLOYMENT_DIR="$(cd -- "$here{up}" && pwd -P)"\n'
-        "# shellcheck source=/dev/null\n"
-        'source "$DEPLOYMENT_DIR/env.sh"'
+        f'DEPLOYMENT_DIR="$(cd -- "$here{up}" && pwd -P)"'
     )

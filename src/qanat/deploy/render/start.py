@@ -10,11 +10,13 @@ from qanat.deploy.knowledge.kinds.chips import Chip
 from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.plan.model import Node, Plan
 from qanat.deploy.plan.places import first_node, has_model_path, server_port
-from qanat.deploy.render.engine import engine_flags, is_disaggregated, variables_used
-from qanat.deploy.render.env_file import LOCAL_ADDRESS, draft_path, threshold
+from qanat.deploy.render.addresses import family, in_url, local_address
+from qanat.deploy.render.engine import engine_flags, is_disaggregated, stated_host, variables_used
+from qanat.deploy.render.env_file import draft_path, threshold
 from qanat.deploy.render.model import Files, RenderedFile, RenderOptions, Variable, Word
 from qanat.deploy.render.names import (
     LABEL_DEPLOYMENT,
+    LABEL_FOLDER,
     LABEL_NODE,
     LABEL_SETTINGS,
     LOGS_AT,
@@ -29,14 +31,22 @@ from qanat.deploy.render.shell import (
     assignments,
     body,
     command,
+    find_folder,
     quote,
     script,
     source_environment,
     word,
 )
-from qanat.deploy.rendered.env_values import CACHE_DIR, DRAFT_PATH, ENV_FILE, LOG_DIR, MODEL_PATH
+from qanat.deploy.rendered.env_values import (
+    CACHE_DIR,
+    DRAFT_PATH,
+    LOG_DIR,
+    MODEL_PATH,
+    READY_TIMEOUT,
+    address_variable,
+    interface_variable,
+)
 
-ANY_ADDRESS = ("0.0.0.0", "::", "[::]")
 NO_WAIT = "With --no-wait it does not wait until it answers."
 CACHE_AT = "/root/.cache"
 
@@ -52,7 +62,9 @@ class Runnable:
         what: for comments.
         needed: variables of env.sh that must not be empty.
         ready_url: a word of bash; two single quotes where it answers no requests.
+        family: of addresses.
         settings_files: what decides how it runs, besides its start script and env.sh; inside the deployment's folder.
+        other_variables: of env.sh that change nothing in how it runs.
         order: a sentence on what is started before; empty if nothing has to be.
     """
 
@@ -62,7 +74,9 @@ class Runnable:
     what: str
     needed: tuple[str, ...]
     ready_url: str
+    family: str
     settings_files: tuple[str, ...]
+    other_variables: tuple[str, ...]
     order: str = ""
 
 
@@ -92,19 +106,27 @@ def engine_runnable(plan: Plan, node: Node) -> Runnable:
         what=f"the engine of node {node.name}",
         needed=tuple(variables_used(plan, node)),
         ready_url=url,
+        family=family(plan),
         settings_files=(f"nodes/{node.name}/serve.sh",),
+        other_variables=other_variables(plan, (*variables_used(plan, node), address_variable(node))),
         order=f"Start {first_node(plan, node).name} first. " if node.rank > 0 else "",
     )
 
 
+def other_variables(plan: Plan, used: Sequence[str]) -> tuple[str, ...]:
+    """Variables of env.sh that change nothing in how something runs that reads those in `used`."""
+    places = [name for node in plan.nodes for name in (address_variable(node), interface_variable(node))]
+    return (READY_TIMEOUT, *(name for name in places if name not in used))
+
+
 def _host(plan: Plan, node: Node) -> str:
     """Where the engine of a node answers, seen from the node itself; a piece of a word in double quotes."""
-    for flag in engine_flags(plan, node):
-        for value in flag.words if flag.name == "--host" else ():
-            if isinstance(value, Variable):
-                return f"${{{value.name}:-}}"
-            return LOCAL_ADDRESS if value in ANY_ADDRESS else value
-    return LOCAL_ADDRESS
+    stated = stated_host(plan, node)
+    if stated is not None:
+        return f"[{stated}]" if ":" in stated else stated
+    own = address_variable(node)
+    hosts = [flag.words for flag in engine_flags(plan, node) if flag.name == "--host"]
+    return in_url(plan, f"${{{own}:-}}" if (Variable(own),) in hosts else local_address(plan))
 
 
 def chip_of(plan: Plan) -> Chip:
@@ -126,7 +148,8 @@ def host_paths(plan: Plan, node: Node) -> tuple[list[str], list[str]]:
     """Paths of the host that a node's container needs, and those that it is given where they are there."""
     chip = chip_of(plan)
     required = [f"/dev/davinci{number}" for number in node.npus] + list(chip.devices)
-    optional = known_paths("mount", plan)
+    required += known_paths("mount", plan, is_required=True)
+    optional = known_paths("mount", plan, is_required=False)
     if is_disaggregated(plan, node):
         required += chip.mounts
     else:
@@ -181,12 +204,15 @@ def container_files(
         body("say.sh"),
         body("arguments.sh"),
         body("needed.sh"),
+        body("family.sh"),
         body("wait.sh"),
+        body("settings.sh"),
         body("container.sh"),
         _docker_run(plan, runnable, pieces, inner),
         body("started.sh"),
     ]
     stop = [
+        find_folder(runnable.depth),
         assignments(
             {"deployment": values["deployment"], "node": runnable.name, "stop_timeout_s": _stop_timeout()}
         ),
@@ -202,6 +228,7 @@ def _docker_run(plan: Plan, runnable: Runnable, pieces: Sequence[str], inner: Se
         f"--name {quote(container_name(plan, runnable.name))}",
         f"--label {quote(f'{LABEL_DEPLOYMENT}={deployment_name(plan)}')}",
         f"--label {quote(f'{LABEL_NODE}={runnable.name}')}",
+        f'--label "{LABEL_FOLDER}=$DEPLOYMENT_DIR"',
         f'--label "{LABEL_SETTINGS}=$settings"',
         "--network host",
         *pieces,
@@ -231,7 +258,9 @@ def process_files(runnable: Runnable, start: Sequence[str], start_name: str) -> 
         body("say.sh"),
         body("arguments.sh"),
         body("needed.sh"),
+        body("family.sh"),
         body("wait.sh"),
+        body("settings.sh"),
         body("process.sh"),
         body("start_process.sh"),
         body("started.sh"),
@@ -260,14 +289,15 @@ def _start_and_stop(
 
 
 def _head(runnable: Runnable, values: dict[str, Word], start_name: str) -> list[str]:
-    files = [ENV_FILE, f"{runnable.folder}/{start_name}", *runnable.settings_files]
+    files = [f"{runnable.folder}/{start_name}", *runnable.settings_files]
     inner = "\n".join(f'  "$DEPLOYMENT_DIR"/{quote(file)}' for file in files)
     return [
         source_environment(runnable.depth),
-        assignments(values),
+        assignments({**values, "family": runnable.family}),
         f"readonly ready_url={runnable.ready_url}",
         array("needed_variables", list(runnable.needed)),
         f"readonly -a settings_files=(\n{inner}\n)",
+        array("other_variables", list(runnable.other_variables)),
     ]
 
 

@@ -13,6 +13,7 @@ DRAFT_PATH = "DRAFT_MODEL_PATH"
 CACHE_DIR = "CACHE_DIR"
 LOG_DIR = "LOG_DIR"
 INSTALL_DIR = "INSTALL_DIR"
+READY_TIMEOUT = "READY_TIMEOUT_S"
 ASSIGNMENT = re.compile(r"^(?:export[ \t]+)?([A-Z][A-Z0-9_]*)=(.*)$", re.MULTILINE)
 """A variable of env.sh, and all that stands behind its equals sign."""
 _PIECE = re.compile(r"""'([^']*)'|"((?:[^"\\]|\\.)*)"|\\(.)|([^\s'"\\;]+)""", re.DOTALL)

@@ -23,6 +23,8 @@ LONG = {
     "u": "user",
     "p": "publish",
 }
+_ARRAY = re.compile(r"\$\{\w+\[[@*]\]\}", re.ASCII)
+"""Words of an array of the shell: before the image they are options."""
 LISTS = {"env", "volume", "mount", "device"}
 
 
@@ -93,6 +95,7 @@ def read_container_call(
         place=place,
         block=block,
         command=tuple(inner),
+        ports=tuple(lists.get("publish", ())),
     )
     return ContainerCall(container, env, tuple(inner))
 
@@ -104,6 +107,10 @@ def _options(words: Sequence[Value]) -> tuple[list[Flag], list[Value]]:
     while at < len(words):
         word = words[at]
         text = word.text
+        if _ARRAY.fullmatch(text):
+            flags.append(Flag(text, text, word.place))
+            at += 1
+            continue
         if not text.startswith("-") or len(text) < 2:
             break
         at += 1

@@ -101,10 +101,12 @@ class Container:
         flags: of docker run; empty for Compose and Kubernetes.
         is_privileged: all devices are open to it.
         settings: what else is set: network, shm_size, entrypoint, pid, ipc, by docker's names without dashes; of
-            Kubernetes also enableServiceLinks, which stands beside the containers.
+            Kubernetes also enableServiceLinks and hostIPC, which stand beside the containers, and what probes ask
+            (`readinessProbe.path`, `readinessProbe.port`).
         place: of the command, or of the entry in the file.
         block: number of the piece of script.
         command: what runs in it, entrypoint first.
+        ports: that are published, as given (`8000:8000`).
     """
 
     image: Value | None
@@ -118,6 +120,7 @@ class Container:
     place: Place
     block: int = 0
     command: tuple[Value, ...] = ()
+    ports: tuple[Value, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -227,6 +230,7 @@ class Document:
         prose: places of the lines that are text, not commands; none in scripts.
         notes: what could not be read, and damage that copying does.
         services: names of Kubernetes services.
+        service_ports: ports of pods, as numbers, that Kubernetes services send requests to.
     """
 
     path: str
@@ -240,6 +244,7 @@ class Document:
     prose: tuple[Place, ...] = ()
     notes: tuple[Note, ...] = ()
     services: tuple[Value, ...] = ()
+    service_ports: tuple[Value, ...] = ()
 
 
 def read_flags(argv: tuple[Value, ...]) -> tuple[tuple[Value, ...], tuple[Flag, ...]]:

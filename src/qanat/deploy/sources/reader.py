@@ -77,6 +77,7 @@ class Reader:
     prose: list[Place] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     services: list[Value] = field(default_factory=list)
+    service_ports: list[Value] = field(default_factory=list)
     num_blocks: int = 0
     open_files: list[str] = field(default_factory=list)
     forwarders: set[str] = field(default_factory=set)
@@ -95,6 +96,7 @@ class Reader:
             prose=tuple(sorted(self.prose)),
             notes=tuple(sorted(self.notes, key=lambda one: one.place.start)),
             services=tuple(self.services),
+            service_ports=tuple(self.service_ports),
         )
 
     def new_block(self) -> int:

@@ -15,7 +15,15 @@ from qanat.deploy.sources.reader import Reader, Scope
 from qanat.deploy.sources.shell import Variables
 from qanat.deploy.sources.shell_words import Words, parse
 from qanat.deploy.sources.values import Source, Value, join, value_at
-from qanat.deploy.sources.yaml_values import MAX_DEPTH, Node, as_json, members_of, scalar_value
+from qanat.deploy.sources.yaml_containers import containers_of, mounts_of, ports_of, probes_of
+from qanat.deploy.sources.yaml_values import (
+    MAX_DEPTH,
+    Node,
+    as_json,
+    members_of,
+    merged_members,
+    scalar_value,
+)
 
 SETTINGS_FLAGS = frozenset(
     "model served-model-name tensor-parallel-size data-parallel-size max-model-len max-num-seqs quantization "
@@ -27,7 +35,6 @@ PLAN_KEYS = frozenset({"wish", "roles", "nodes"})
 """All of them say that a mapping is a plan of `qanat deploy plan`, which starts nothing itself."""
 ENVIRONMENT_KEY = re.compile(r"envs?|env_\w+|environment")
 COMMAND = re.compile(r"\bvllm\s+serve\b|vllm\.entrypoints\.openai\.api_server")
-POD_SETTINGS = ("enableServiceLinks",)
 VARIABLE_NAME = re.compile(r"[A-Z][A-Z0-9_]*", re.ASCII)
 
 
@@ -98,7 +105,7 @@ class YamlReader:
                 self._settings(node)
             elif kind is not None:
                 self._service(node)
-                for item, outside in _containers(node, {}, 0):
+                for item, outside in containers_of(node, {}, 0):
                     self._container(item, outside)
             elif self._commands(node, (), 0):
                 is_started = True
@@ -131,8 +138,17 @@ class YamlReader:
             and isinstance(name, yaml.ScalarNode)
         ):
             self.reader.services.append(self._value(name))
+            self.reader.service_ports += self._target_ports(members_of(members.get("spec")).get("ports"))
         if isinstance(kind, yaml.ScalarNode) and kind.value == "ConfigMap":
             self._map_data(members)
+
+    def _target_ports(self, node: Node | None) -> Iterator[Value]:
+        """The ports of pods behind a service, where they are numbers."""
+        for item in node.value if isinstance(node, yaml.SequenceNode) else []:
+            members = members_of(item)
+            target = members.get("targetPort") or members.get("port")
+            if isinstance(target, yaml.ScalarNode) and target.value.isdecimal():
+                yield self._value(target)
 
     def _map_data(self, members: dict[str, Node]) -> None:
         """The variables and the scripts that a ConfigMap holds; a script that is checked as a file is left to that."""
@@ -176,7 +192,7 @@ class YamlReader:
         return library.maps
 
     def _container(self, node: yaml.MappingNode, outside: dict[str, Node]) -> None:
-        members = {**outside, **members_of(node)}
+        members = {**outside, **merged_members(node)}
         block = self.reader.new_block()
         own = self._environment(members.get("environment") or members.get("env"), block)
         env = (*self._files(members, block), *self._mapped(members, block), *own)
@@ -185,7 +201,7 @@ class YamlReader:
             name: self._value(value)
             for name, value in members.items()
             if isinstance(value, yaml.ScalarNode) and name not in ("image", "command")
-        }
+        } | dict(probes_of(members, self.code))
         if "network_mode" in settings:
             settings["network"] = settings["network_mode"]
         security = members_of(members.get("securityContext"))
@@ -199,7 +215,7 @@ class YamlReader:
             image=self._value(image) if isinstance(image, yaml.ScalarNode) else None,
             name=settings.get("container_name") or settings.get("name"),
             env=env,
-            mounts=tuple(self._mounts(members)),
+            mounts=tuple(mounts_of(members, self.code)),
             devices=tuple(self._values(members.get("devices"))),
             flags=(),
             is_privileged=isinstance(privileged, yaml.ScalarNode) and privileged.value.lower() == "true",
@@ -207,6 +223,7 @@ class YamlReader:
             place=self.code.place_of(node.start_mark.index, max(node.start_mark.index, node.end_mark.index)),
             block=block,
             command=inner,
+            ports=tuple(ports_of(members.get("ports"), self.code)),
         )
         self.reader.run_in_container(container, inner, Scope())
 
@@ -264,23 +281,6 @@ class YamlReader:
         if not isinstance(name, yaml.ScalarNode) or not isinstance(key, yaml.ScalarNode):
             return None
         return dict(self.maps.get(name.value, ())).get(key.value)
-
-    def _mounts(self, members: dict[str, Node]) -> Iterator[Value]:
-        volumes = members.get("volumes")
-        for item in volumes.value if isinstance(volumes, yaml.SequenceNode) else []:
-            source, target = (members_of(item).get(name) for name in ("source", "target"))
-            if isinstance(item, yaml.ScalarNode):
-                yield self._value(item)
-            elif isinstance(source, yaml.ScalarNode) and isinstance(target, yaml.ScalarNode):
-                values = self._value(source), self._value(target)
-                text = f"{values[0].text}:{values[1].text}"
-                yield Value(text, values[0].place, (*values[0].unknown, *values[1].unknown))
-        mounts = members.get("volumeMounts")
-        for item in mounts.value if isinstance(mounts, yaml.SequenceNode) else []:
-            path = members_of(item).get("mountPath")
-            if isinstance(path, yaml.ScalarNode):
-                value = self._value(path)
-                yield Value(f":{value.text}", value.place, value.unknown)
 
     def _values(self, node: Node | None) -> Iterator[Value]:
         for item in node.value if isinstance(node, yaml.SequenceNode) else []:
@@ -342,22 +342,3 @@ class YamlReader:
         text, spans = as_json(node, self.code, 0)
         place = self.code.place_of(node.start_mark.index, node.end_mark.index)
         return Value(text, place, (), tuple(spans), self.source)
-
-
-def _containers(
-    node: Node, outside: dict[str, Node], depth: int
-) -> Iterator[tuple[yaml.MappingNode, dict[str, Node]]]:
-    """Every mapping that names an image, in order, with what is set for all containers of its pod."""
-    if depth > MAX_DEPTH:
-        return
-    if isinstance(node, yaml.MappingNode):
-        members = members_of(node)
-        if isinstance(members.get("image"), yaml.ScalarNode):
-            yield node, outside
-            return
-        outside = {**outside, **{name: members[name] for name in POD_SETTINGS if name in members}}
-        for _, value in node.value:
-            yield from _containers(value, outside, depth + 1)
-    elif isinstance(node, yaml.SequenceNode):
-        for value in node.value:
-            yield from _containers(value, outside, depth + 1)

@@ -22,6 +22,17 @@ def members_of(node: Node | None) -> dict[str, Node]:
     return {key.value: value for key, value in node.value if isinstance(key, yaml.ScalarNode)}
 
 
+def merged_members(node: Node, depth: int = 0) -> dict[str, Node]:
+    """The members of a mapping, with those that `<<` brings; its own count."""
+    found: dict[str, Node] = {}
+    own = members_of(node)
+    brought = own.pop("<<", None)
+    several = brought.value if isinstance(brought, yaml.SequenceNode) else [brought]
+    for one in reversed(several if depth < MAX_DEPTH else []):
+        found |= merged_members(one, depth + 1) if isinstance(one, yaml.MappingNode) else {}
+    return found | own
+
+
 def scalar_value(node: yaml.ScalarNode, code: Value) -> Value:
     """A scalar with the places of its characters; escapes and folded lines are placed as a whole."""
     start, end = node.start_mark.index, node.end_mark.index

@@ -11,6 +11,8 @@ class Chip(Entry, frozen=True, kw_only=True):
     `first_release` is the first of vllm-ascend that has images for it, where that is later than the first known.
     `needs_host_pids` says that CPU binding in a container works with the host's process ids only;
     `kubernetes_resource` is what the device plugin of Kubernetes calls an NPU.
+    `kubernetes_node_types` are values of the label accelerator-type that nodes with it have, where another chip has
+    the same resource.
     Experts exchange tokens by dispatch and combine (MC2) from `mc2_least_npus` on, None for never, with at most
     `mc2_most_experts` on each, None for any number. `has_full_mask`: attention reads a mask of the longest context
     squared.
@@ -26,6 +28,7 @@ class Chip(Entry, frozen=True, kw_only=True):
     mounts: tuple[str, ...] = ()
     needs_host_pids: bool = False
     kubernetes_resource: str = "huawei.com/Ascend910"
+    kubernetes_node_types: tuple[str, ...] = ()
     first_release: str | None = None
     mc2_least_npus: int | None = None
     mc2_most_experts: int | None = None

@@ -30,8 +30,8 @@ class LogSignature(Lifetime, frozen=True, kw_only=True):
 
     `pattern` is a regular expression whose named groups are values worth showing, `literals` are texts of which a line
     needs one; `cause` and `remedy` are sentences; `rules` would have found it before the start; `issues` are threads
-    ("owner/repo#number"); `is_consequence` says that something else failed before. All `examples` match, `near_miss`
-    must not.
+    ("owner/repo#number"); `is_consequence` says that something else failed before; `can_follow` that it is one only
+    behind another fault that has a signature. All `examples` match, `near_miss` must not.
     """
 
     stage: LogPart
@@ -43,7 +43,20 @@ class LogSignature(Lifetime, frozen=True, kw_only=True):
     rules: tuple[str, ...] = ()
     issues: tuple[str, ...] = ()
     is_consequence: bool = False
+    can_follow: bool = False
     examples: tuple[str, ...]
+    near_miss: str
+
+
+class LogQuotation(Lifetime, frozen=True, kw_only=True):
+    """A line in which the server repeats what users wrote or the model answered: no evidence of anything.
+
+    The text behind the line's prefix begins with `pattern`, a regular expression; `example` is such a line, and
+    `near_miss` is none.
+    """
+
+    pattern: str
+    example: str
     near_miss: str
 
 

@@ -27,12 +27,17 @@ class KnownPath(Entry, frozen=True, kw_only=True):
 
     Attributes:
         use: of the host's, what containers mount where it is there; of the image's, a script that sets the
-            environment of CANN, an allocator to preload, or the folder of the example proxies.
+            environment of CANN, an allocator to preload, or the folder of the example proxies. `chip_mount` is one
+            that a chip lists itself.
+        is_required: whether no engine starts without it.
+        is_folder: whether it is a folder, not a file.
         families: of chips that have it; empty for all.
     """
 
-    use: Literal["mount", "environment_script", "allocator", "examples"]
+    use: Literal["mount", "chip_mount", "environment_script", "allocator", "examples"]
     families: tuple[str, ...] = ()
+    is_required: bool = False
+    is_folder: bool = False
 
 
 class SourceTree(Entry, frozen=True, kw_only=True):

@@ -15,7 +15,9 @@ class Flag(Lifetime, frozen=True, kw_only=True):
     """A command line flag of `vllm serve` or `vllm bench`, with its long name ("--max-model-len").
 
     `alias_since` has the first sampled version of each alias that is younger than its flag; `has_units` says that a
-    number may end with a unit ("32k").
+    number may end with a unit ("32k"). `minimum` and `maximum` bound the number, or each number of a list.
+    `choices_until` is the newest vLLM whose names were read, where later ones may add some; `plugin` is the flag that
+    adds names.
     """
 
     kind: ValueKind = "text"
@@ -23,6 +25,10 @@ class Flag(Lifetime, frozen=True, kw_only=True):
     alias_since: dict[str, str] = {}
     has_units: bool = False
     choices: tuple[str, ...] = ()
+    choices_until: str | None = None
+    plugin: str | None = None
+    minimum: float | None = None
+    maximum: float | None = None
     replacement: str | None = None
 
 
@@ -59,12 +65,14 @@ class EngineVariable(Entry, frozen=True, kw_only=True):
 class ConfigKey(Lifetime, frozen=True, kw_only=True):
     """A key inside a JSON argument: `flag` is the argument, `name` the path with dots ("eplb_config.dynamic_eplb").
 
-    `minimum` and `maximum` are the smallest and largest number it takes.
+    `minimum` and `maximum` are the smallest and largest number it takes, in a list each; `choices_until` is the newest
+    vLLM whose choices were read, where later ones may add some.
     """
 
     flag: str
     kind: ValueKind | None = None
     choices: tuple[str, ...] = ()
+    choices_until: str | None = None
     minimum: float | None = None
     maximum: float | None = None
     replacement: str | None = None
@@ -98,6 +106,10 @@ class Connector(Lifetime, frozen=True, kw_only=True):
     direction: Literal["pull", "push", "pool", "both"]
     hybrid_since: str | None = None
     is_upstream: bool = False
+
+
+class Endpoint(Entry, frozen=True, kw_only=True):
+    """A path of the server that answers GET without a body, as probes ask it."""
 
 
 class Parser(Lifetime, frozen=True, kw_only=True):

@@ -24,7 +24,7 @@ UB_DEVICE = "/dev/ummu"
 """A device that only one family of chips has."""
 
 
-def _chip_of(knowledge: Knowledge, container: Container) -> Chip | None:
+def chip_of(knowledge: Knowledge, container: Container) -> Chip | None:
     """The chip a container is for, by its devices or image; None if the image is no vllm-ascend one."""
     if container.image is None or "vllm-ascend" not in container.image.text:
         return None
@@ -68,7 +68,7 @@ def _image(container: Container) -> Iterator[Hit]:
 
 def _own_chip(view: DocumentView, container: Container) -> Iterator[Hit]:
     """Devices that one family of chips has, beside an image for another one."""
-    chip = _chip_of(view.knowledge, container)
+    chip = chip_of(view.knowledge, container)
     tag = parse_image(container.image.text) if container.image else None
     if chip is None or tag is None or container.image is None or UB_DEVICE not in chip.devices:
         return
@@ -112,7 +112,7 @@ def with_servers(view: DocumentView) -> Iterator[Hit]:
         own = server.launch.container
         fitting = [own] if own is not None else _candidates(view, server)
         for container in fitting:
-            if container is own or _chip_of(view.knowledge, container) == server.chip:
+            if container is own or chip_of(view.knowledge, container) == server.chip:
                 yield from _devices(server, container)
         yield from _chip(view.knowledge, server, fitting)
         yield from _addresses(view.knowledge, server, fitting)
@@ -134,8 +134,8 @@ def _candidates(view: DocumentView, server: LaunchView) -> list[Container]:
 
     Empty if another one may be for its chip: an image whose tag the reader is to fill in.
     """
-    containers = [one for one in view.document.containers if _chip_of(view.knowledge, one) is not None]
-    same = [one for one in containers if _chip_of(view.knowledge, one) == server.chip]
+    containers = [one for one in view.document.containers if chip_of(view.knowledge, one) is not None]
+    same = [one for one in containers if chip_of(view.knowledge, one) == server.chip]
     images = [one.image.text for one in view.document.containers if one.image is not None]
     is_open = len([text for text in images if "vllm-ascend" in text]) > len(containers)
     return same or ([] if is_open else containers)
@@ -155,7 +155,7 @@ def _devices(server: LaunchView, container: Container) -> Iterator[Hit]:
 def _chip(knowledge: Knowledge, server: LaunchView, fitting: list[Container]) -> Iterator[Hit]:
     if server.chip is None or len(fitting) != 1 or fitting[0].image is None:
         return
-    built_for = _chip_of(knowledge, fitting[0])
+    built_for = chip_of(knowledge, fitting[0])
     # Chips of one family share an image.
     if built_for is not None and built_for.image_suffix != server.chip.image_suffix:
         message = f"the image is for {built_for.name}, the server in {_at(server, fitting[0])} for {server.chip.name}"
@@ -170,9 +170,9 @@ def _addresses(knowledge: Knowledge, server: LaunchView, fitting: list[Container
     if connector is None or connector.direction == "pool":
         return
     for container in fitting:
-        chip = _chip_of(knowledge, container)
+        chip = chip_of(knowledge, container)
         needs = chip is not None and HCCN in chip.mounts and server.chip in (None, chip)
-        covered = _is_mounted(container, HCCN)
+        covered = is_mounted(container, HCCN)
         if needs and not covered and container.image is not None:
             message = f"{HCCN} is not mounted; the server in {_at(server, container)} needs it"
             yield Hit("PD012", _written(container.image), message)
@@ -183,7 +183,7 @@ def _resources(server: LaunchView, fitting: list[Container]) -> Iterator[Hit]:
     if node is None or not isinstance(node.value, str) or not node.value.startswith("/"):
         return
     for container in fitting:
-        if container.mounts and not _is_mounted(container, node.value):
+        if container.mounts and not is_mounted(container, node.value):
             where = _line(container.place, server.launch.place)
             message = f"{node.value} is not mounted in the container in {where}"
             yield Hit("PD013", node.place, message)
@@ -198,7 +198,7 @@ def _line(place: Place, seen_from: Place) -> str:
     return f"line {place.line}" if place.path == seen_from.path else f"{place.path}:{place.line}"
 
 
-def _is_mounted(container: Container, path: str) -> bool:
+def is_mounted(container: Container, path: str) -> bool:
     """Whether a container has a path, or a folder above it, from the host."""
     for mount in container.mounts:
         parts = mount.text.split(":")

@@ -9,15 +9,13 @@ from dataclasses import replace
 from qanat.deploy.knowledge.versions import Presence
 from qanat.deploy.lint.finding import Edit
 from qanat.deploy.lint.names import Named
-from qanat.deploy.lint.reading import read_integer
 from qanat.deploy.lint.registry import Hit, on_flags, on_server
 from qanat.deploy.lint.view import LaunchView
 from qanat.deploy.sources.launch import Flag
-from qanat.deploy.sources.values import Place, Value
+from qanat.deploy.sources.values import Place
 
 _WRONG_DASH = re.compile(r"-?[–—]+-?")
 _OTHER_PROGRAMS = frozenset(("--help", "-h", "--version", "-v"))
-_VALUE_OPTIONAL = frozenset(("--hf-token",))
 _MANY_WORDS = frozenset(("--served-model-name",))
 _OPEN = re.compile(r"[$`\\]|\.\.\.|^\W+$")
 """Words that are no words of the program's: left out by a guide, or what a damaged line leaves."""
@@ -117,67 +115,6 @@ def repeated(view: LaunchView) -> Iterator[Hit]:
             last[named.name] = named
 
 
-@on_flags("CLI018")
-def values(view: LaunchView) -> Iterator[Hit]:
-    """Numbers and choices, values that are missing, and switches that are given one."""
-    for named in view.named if view.launch.kind != "fragment" else ():
-        kind, value = named.entry.kind, named.flag.value
-        name = named.name.split()[-1]
-        if kind == "bool" and value is not None:
-            yield from _switch_value(named, name, value)
-        elif value is None and _needs_value(named, name):
-            yield Hit("CLI018", named.flag.place, f"{name} needs a value")
-        if value is None or not value.is_known or not value.text or "$" in value.text or named.keys:
-            continue
-        is_auto = value.text == "auto" and name == "--max-model-len"
-        if kind == "int" and not (is_auto or _is_whole(value.text, named.entry.has_units)):
-            yield Hit("CLI018", value.place, f"{name} takes a whole number, not {value.text[:40]!r}")
-        elif kind == "float" and not _is_float(value.text):
-            yield Hit("CLI018", value.place, f"{name} takes a number, not {value.text[:40]!r}")
-        elif named.entry.choices and value.text not in named.entry.choices:
-            choices = ", ".join(named.entry.choices)
-            yield Hit("CLI018", value.place, f"{name} takes one of {choices}, not {value.text[:40]!r}")
-
-
-def _needs_value(named: Named, name: str) -> bool:
-    is_level = named.flag.name.startswith("-O")  # the level stands in the flag itself
-    return not (named.is_negated or named.entry.kind == "bool" or is_level or name in _VALUE_OPTIONAL)
-
-
-def _switch_value(named: Named, name: str, value: Value) -> Iterator[Hit]:
-    """A switch with a value behind it: the parser refuses `=false`, and takes a word for one too many."""
-    is_word = value.text.lower() in ("true", "false")
-    if named.keys or not (named.flag.has_equals or is_word):
-        return
-    right = f"--no-{name.removeprefix('--')}" if value.text.lower() == "false" else name
-    place, end = named.flag.place, value.place
-    is_behind = place.path == end.path and place.end <= end.start <= place.end + 1
-    whole = (
-        replace(place, end=end.end, end_line=end.end_line, end_column=end.end_column) if is_behind else place
-    )
-    is_plain = is_word and is_behind and not named.is_negated
-    edits = (Edit(whole, right),) if is_plain else ()
-    yield Hit(
-        "CLI018",
-        whole,
-        f"{name} takes no value; its opposite is --no-{name.removeprefix('--')}",
-        f"write {right}",
-        edits,
-    )
-
-
-def _is_whole(text: str, has_units: bool) -> bool:
-    return read_integer(text.lstrip("-+")) is not None and (has_units or not text[-1].isalpha())
-
-
-def _is_float(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
 @on_server("CLI026")
 def stray_words(view: LaunchView) -> Iterator[Hit]:
     """Words that neither stand for the model nor behind a flag that takes them."""
@@ -213,7 +150,7 @@ def _parser_advice(view: LaunchView) -> str | None:
     return f"--tool-call-parser {fitting[0]}" if fitting else None
 
 
-@on_server("CLI008", "CLI013", "CLI014", "CLI015", "CLI016", "SRV002", "MEM008", "MEM010")
+@on_server("CLI008", "CLI013", "CLI014", "CLI015", "CLI016", "CLI028", "SRV002", "MEM008", "MEM010")
 def single_flags(view: LaunchView) -> Iterator[Hit]:
     """Flags that are questionable by themselves."""
     model = view.get("--model")
@@ -245,6 +182,15 @@ def _quantization(view: LaunchView) -> Iterator[Hit]:
         yield Hit("CLI014", view.place("--quantization"), message)
     elif method == "ascend" and re.fullmatch(r"Qwen/Qwen3(\.\d)?-[\w.]+?B(-A\d+B)?/?", name):
         yield Hit("CLI016", view.place("--quantization"), f"{name} is the BF16 checkpoint")
+    elif method is not None and is_ascend_name and _is_other_method(view, method, name):
+        yield Hit("CLI028", view.place("--quantization"), f"{name} is quantized for NPUs, not by {method}")
     elif method is None and view.get("--quantization") is None and is_ascend_name:
         message = f"{name} is a quantized checkpoint and --quantization ascend is missing"
         yield Hit("CLI015", view.launch.words[0].place if view.launch.words else view.launch.place, message)
+
+
+def _is_other_method(view: LaunchView, method: str, name: str) -> bool:
+    """Whether a method that vLLM knows is none for checkpoints of NPUs; other makers put the method into the name."""
+    known = view.knowledge.serve_flags.entries["--quantization"].choices
+    kinds = ("ascend", "compressed-tensors", "modelslim")
+    return method.lower() in known and method.lower() not in kinds and method.lower() not in name.lower()

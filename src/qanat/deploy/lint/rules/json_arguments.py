@@ -12,6 +12,7 @@ from qanat.deploy.lint.files import DocumentView, oldest_claimed
 from qanat.deploy.lint.names import Named, nearest
 from qanat.deploy.lint.reading import as_integer
 from qanat.deploy.lint.registry import Hit, on_document, on_flags
+from qanat.deploy.lint.rules.values import bounds, is_complete, is_outside, not_one_of
 from qanat.deploy.lint.view import ADDITIONAL, COMPILATION, LaunchView
 from qanat.deploy.sources.json_text import UNKNOWN, JsonFault, JsonNode
 from qanat.deploy.sources.values import Place
@@ -39,7 +40,7 @@ def syntax(view: LaunchView) -> Iterator[Hit]:
             yield Hit("CLI019", read.place, f"{named.name} is no JSON: {read.message}")
         elif isinstance(read, JsonFault) and named.flag.value.is_known and _takes_json_only(view, named.name):
             yield Hit("CLI019", named.flag.value.place, f"{named.name} takes JSON: {read.message}")
-        elif isinstance(read, JsonNode) and named.name in view.knowledge.json_flags - {ADDITIONAL}:
+        elif isinstance(read, JsonNode) and named.name in view.knowledge.json_flags:
             yield from _no_object(view, named, read)
 
 
@@ -80,7 +81,7 @@ def _json_flags(view: LaunchView) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-@on_flags("CLI003", "CLI004", "CLI020", "CLI021", "CLI022", "CLI023", "GRA017")
+@on_flags("CLI003", "CLI004", "CLI020", "CLI021", "CLI022", "CLI023", "CLI027", "GRA017")
 def config_keys(view: LaunchView) -> Iterator[Hit]:
     """Keys of the arguments that fill vLLM's own configuration."""
     for flag in _json_flags(view):
@@ -100,7 +101,7 @@ def config_keys(view: LaunchView) -> Iterator[Hit]:
                 message = f"{name} in {flag} exists from vLLM {entry.since} on"
                 yield from (Hit(rule, place, message) for rule in ("CLI003", "CLI004"))
             else:
-                yield from _value(flag, entry, node)
+                yield from _value(view, flag, entry, node)
 
 
 def _checked(root: JsonNode, parents: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], JsonNode]]:
@@ -145,25 +146,37 @@ def _present_keys(view: LaunchView, flag: str) -> list[str]:
     ]
 
 
-def _value(flag: str, entry: ConfigKey, node: JsonNode) -> Iterator[Hit]:
+def _value(view: LaunchView, flag: str, entry: ConfigKey, node: JsonNode) -> Iterator[Hit]:
     value, place = node.value, node.place
     if value is UNKNOWN or value is None:
         return
-    if entry.choices and isinstance(value, str) and value.upper() not in map(str.upper, entry.choices):
-        choices = ", ".join(choice for choice in entry.choices if choice)
-        near = nearest(value, entry.choices)
-        advice = f"did you mean {near}?" if near else f"one of {choices}"
-        rule = "GRA017" if entry.name == "cudagraph_mode" else "CLI022"
-        yield Hit(rule, place, f"{entry.name} takes one of {choices}, not {value!r}", advice)
-    elif isinstance(value, int | float) and not isinstance(value, bool) and _is_outside(entry, value):
-        yield Hit("CLI022", place, f"{entry.name} is {value:g}; it takes {_bounds(entry)}")
+    refused = "CLI022" if flag == ADDITIONAL else "CLI027"
+    if isinstance(value, str) and _is_no_choice(view, entry, value):
+        message, advice = not_one_of(value, entry.choices)
+        rule = "GRA017" if entry.name == "cudagraph_mode" else refused
+        yield Hit(rule, place, f"{entry.name} {message}", advice or "one of these")
+    elif isinstance(value, int | float) and not isinstance(value, bool) and is_outside(entry, value):
+        yield Hit(refused, place, f"{entry.name} is {value:.10g}; it takes {bounds(entry)}")
     elif _is_other_kind(entry, node):
         message = f"{entry.name} in {flag} takes {KINDS[entry.kind or 'json']}, not {json.dumps(value)[:40]}"
-        yield Hit("CLI022", place, message, "a value of that kind")
+        yield Hit(refused, place, message, "a value of that kind")
+    elif entry.kind == "list" and entry.minimum is not None:
+        for item in node.items:
+            number = as_integer(item)
+            if item.value is not UNKNOWN and (number is None or is_outside(entry, number)):
+                message = (
+                    f"{entry.name} takes whole numbers of {bounds(entry)}, not {json.dumps(item.value)[:40]}"
+                )
+                yield Hit(refused, item.place, message, f"numbers of {bounds(entry)}")
     elif entry.kind == "bool" and isinstance(value, str):
         right = "false" if value.strip().lower() in ("false", "0", "no", "off") else "true"
         message = f'{entry.name} in {flag} is a string "{value}", not a boolean'
         yield Hit("CLI022", place, message, f"write {right} without quotes")
+
+
+def _is_no_choice(view: LaunchView, entry: ConfigKey, value: str) -> bool:
+    is_any = not entry.choices or not is_complete(entry, view.version)
+    return not is_any and value.upper() not in map(str.upper, entry.choices)
 
 
 def _is_other_kind(entry: ConfigKey, node: JsonNode) -> bool:
@@ -172,17 +185,6 @@ def _is_other_kind(entry: ConfigKey, node: JsonNode) -> bool:
     if entry.kind == "list":
         return isinstance(value, str | int | float)
     return entry.kind == "int" and isinstance(value, str) and bool(value) and as_integer(node) is None
-
-
-def _is_outside(entry: ConfigKey, value: float) -> bool:
-    return (entry.minimum is not None and value < entry.minimum) or (
-        entry.maximum is not None and value > entry.maximum
-    )
-
-
-def _bounds(entry: ConfigKey) -> str:
-    bounds = (("at least", entry.minimum), ("at most", entry.maximum))
-    return " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
 
 
 @on_flags("ADD001", "ADD002", "ADD003", "ADD004", "ADD005", "CLI003", "CLI022", "MOE012")
@@ -205,7 +207,7 @@ def additional_config(view: LaunchView) -> Iterator[Hit]:
             continue
         if entry.replacement and entry.replacement.startswith("scheduler_config."):
             yield Hit("ADD005", place, f"{name} belongs under scheduler_config", f"{entry.replacement}")
-        yield from _value(ADDITIONAL, entry, node)
+        yield from _value(view, ADDITIONAL, entry, node)
 
 
 def _unknown_additional(view: LaunchView, path: tuple[str, ...], place: Place) -> Iterator[Hit]:

@@ -13,6 +13,11 @@ is_ready() {
 if ! docker version >/dev/null 2>&1; then
   fail "docker does not answer: install it, start it, or run this as a user who may use it"
 fi
+for path in "${own_folders[@]}" "${required_paths[@]}"; do
+  if [[ "$path" != /* ]]; then
+    fail "$path is a relative path, which docker takes for the name of a volume; write it from / on in $DEPLOYMENT_DIR/env.sh"
+  fi
+done
 for path in "${required_paths[@]}"; do
   if [[ ! -e "$path" ]]; then
     fail "$path is not on this host; the container needs it"
@@ -24,9 +29,7 @@ for path in "$DEPLOYMENT_DIR" "${own_folders[@]}" "${required_paths[@]}"; do
   fi
 done
 
-# Everything that decides how the container runs: where it differs, the running one is not the one that is asked for.
-settings="$(cat -- "${settings_files[@]}" | sha256sum)"
-settings="${settings%% *}"
+settings="$(settings_digest)"
 log="$LOG_DIR/$node.log"
 if [[ -n "$(inspect '{{.State.Status}}')" ]]; then
   owner="$(inspect '{{index .Config.Labels "io.qanat.deployment"}} {{index .Config.Labels "io.qanat.node"}}')"
@@ -36,6 +39,10 @@ if [[ -n "$(inspect '{{.State.Status}}')" ]]; then
   if is_running; then
     running="$(inspect '{{.Config.Image}} {{index .Config.Labels "io.qanat.settings"}}')"
     if [[ "$running" != "$image $settings" ]]; then
+      folder="$(inspect '{{index .Config.Labels "io.qanat.folder"}}')"
+      if [[ -n "$folder" && "$folder" != "$DEPLOYMENT_DIR" && -d "$folder" ]]; then
+        fail "it runs from the folder $folder, with another image or other settings; the stop.sh there ends it"
+      fi
       fail "it runs with another image or other settings; run stop.sh first"
     fi
     say "it runs already"

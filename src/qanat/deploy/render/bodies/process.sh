@@ -1,3 +1,6 @@
+if [[ "$LOG_DIR" != /* ]]; then
+  fail "LOG_DIR is the relative path $LOG_DIR, another folder for every caller; write it from / on in $DEPLOYMENT_DIR/env.sh"
+fi
 readonly pid_file="$LOG_DIR/$node.pid"
 
 # read_stat PID: state, parent, group and what follows in /proc, into the array fields; fails if there is no such process.

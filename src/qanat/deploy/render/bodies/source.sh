@@ -52,6 +52,9 @@ take_away() {
   "$INSTALL_DIR/venv/bin/python" -m pip uninstall --yes "$1"
 }
 
+if [[ "$INSTALL_DIR" != /* ]]; then
+  fail "INSTALL_DIR is the relative path $INSTALL_DIR; write it from / on in $DEPLOYMENT_DIR/env.sh"
+fi
 for program in git python3; do
   if ! command -v "$program" >/dev/null 2>&1; then
     fail "$program is not installed on this machine"

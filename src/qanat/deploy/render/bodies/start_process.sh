@@ -2,8 +2,7 @@ is_ready() {
   python3 -c "$probe" "$ready_url" >/dev/null 2>&1
 }
 
-settings="$(cat -- "${settings_files[@]}" | sha256sum)"
-settings="${settings%% *}"
+settings="$(settings_digest)"
 log="$LOG_DIR/$node.log"
 if is_running; then
   read -r _ _ _ running <"$pid_file"

@@ -5,6 +5,10 @@ if [[ -z "$containers" ]]; then
   exit 0
 fi
 while IFS= read -r container; do
+  folder="$(docker container inspect --format '{{index .Config.Labels "io.qanat.folder"}}' "$container")"
+  if [[ -n "$folder" && "$folder" != "$DEPLOYMENT_DIR" && -d "$folder" ]]; then
+    fail "$container was started from the folder $folder; the stop.sh there ends it"
+  fi
   docker container stop -t "$stop_timeout_s" "$container" >/dev/null
   docker container rm "$container" >/dev/null
   say "stopped and removed $container"
