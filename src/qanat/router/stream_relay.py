@@ -118,11 +118,11 @@ class StreamRelay:
                     return
                 error = refusal
                 await asyncio.sleep(self._settings.retry_delay_s)
-            except NoEndpointError as nobody:
-                self._fail(error, nobody.message)
-                return
             except UpstreamError as another:
                 error = another
+            except QanatError as nobody:
+                self._fail(error, nobody.message)
+                return
 
     def _note_gone(self, error: UpstreamError, exclude: set[Endpoint]) -> None:
         endpoint = self._pool.find(error.endpoint_name)
@@ -145,8 +145,8 @@ class StreamRelay:
         """Waits for an engine that can go on, and lets it.
 
         Raises:
-            NoEndpointError: none came in time.
             UpstreamError: it failed too.
+            QanatError: none came in time.
         """
         loop = asyncio.get_running_loop()
         end_s = loop.time() + self._settings.continuation_wait_s
@@ -154,7 +154,9 @@ class StreamRelay:
             try:
                 await self._leg(self._plan.unfit(exclude))
                 return
-            except NoEndpointError:
+            except UpstreamError:
+                raise
+            except QanatError:
                 if loop.time() >= end_s:
                     raise
                 # Who failed may be back by now, and be all there is.
