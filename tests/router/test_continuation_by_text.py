@@ -189,3 +189,27 @@ def test_nothing_is_added_where_only_the_end_is_missing() -> None:
             assert b"only the end is missing" in stream and b"[DONE]" not in stream
 
     run(cut())
+
+
+def test_engines_that_are_not_ready_are_waited_for() -> None:
+    async def restart() -> None:
+        first, second = StubEngine(), StubEngine()
+        async with stubs(first, second), routed(*words(first, second)) as router:
+            first.faults = second.faults = [Fault("die", 4), *[Fault("status", status=503)] * 8]
+            stream = await router.stream(CHAT, {"messages": HI})
+            assert joined(stream)[:3] == ("".join(SCRIPT), 1, ["stop"])
+            assert not first.faults
+
+    run(restart())
+
+
+def test_engines_that_bring_no_token_are_not_asked_for_ever() -> None:
+    async def fail() -> None:
+        first, second = StubEngine(), StubEngine()
+        async with stubs(first, second), routed(*words(first, second)) as router:
+            first.faults = second.faults = [Fault("die", 4), *[Fault("die", 0)] * 20]
+            stream = await router.stream(CHAT, {"messages": HI})
+            assert b"brought no token" in stream and b"[DONE]" not in stream
+            assert len(first.faults) > 10
+
+    run(fail())
