@@ -15,6 +15,7 @@ import asyncio
 import difflib
 import json
 import random
+import shutil
 import sys
 import tempfile
 import time
@@ -260,6 +261,10 @@ async def chaos(seed: int, num_rounds: int, num_clients: int, limit_s: float) ->
         entry = json.loads(line)
         report.continued += entry["continued"]
         report.retried += entry["retries"]
+    if report.is_good:
+        shutil.rmtree(log.parent)
+    else:
+        tell(f"the router's access log: {log}")
     report.time_s = round(time.monotonic() - begin_s, 1)
     return report
 
