@@ -64,6 +64,7 @@ class StubEngine:
         num_open: requests for text that run.
         num_left: requests whose client went away before the end.
         held: prompts whose cache is kept for a decoder, by remote request id.
+        ending: in place of how the last token of a stream ends; for engines that send the end apart.
         step_s: time for a token.
         prefill_s: time for a prompt.
     """
@@ -79,6 +80,7 @@ class StubEngine:
     prefill_s: float = 0.0
     keeps_params: bool = True
     ends_at_once: bool = False
+    ending: bytes = b""
     port: int = 0
     _pushed: dict[str, asyncio.Event] = field(default_factory=dict)
 
@@ -297,6 +299,8 @@ class StubEngine:
             b"transfer-encoding: chunked\r\n\r\n"
         )
         for position, event in enumerate(self._events(reply_id, fields)):
+            if self.ending:
+                event = re.sub(rb'"finish_reason":"[a-z]+","stop_reason":null', self.ending, event)
             if fault is not None and position == fault.num_events:
                 if fault.kind == "recompute":
                     event = self._given_back(event)

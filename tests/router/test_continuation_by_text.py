@@ -39,7 +39,7 @@ def joined(stream: bytes) -> tuple[str, int, list[str], Any]:
     text, roles, ends, usage = "", 0, [], None
     for chunk in chunks_of(stream):
         usage = chunk.get("usage") or usage
-        for choice in chunk["choices"]:
+        for choice in chunk.get("choices", ()):
             delta = choice.get("delta", {})
             text += choice.get("text", "") + delta.get("content", "")
             roles += "role" in delta
@@ -154,3 +154,62 @@ def test_without_any_token_the_request_is_simply_sent_again() -> None:
             assert MARK not in stream
 
     run(cut())
+
+
+def test_each_choice_has_its_role_once_when_a_stream_begins_again() -> None:
+    async def cut() -> None:
+        first, second = StubEngine(), StubEngine()
+        async with stubs(first, second), routed(*words(first, second)) as router:
+            for num_events in (1, 2):
+                first.faults = second.faults = [Fault("die", num_events)]
+                stream = await router.stream(CHAT, {"messages": HI, "n": 2})
+                roles = [
+                    choice["index"]
+                    for chunk in chunks_of(stream)
+                    for choice in chunk["choices"]
+                    if "role" in choice["delta"]
+                ]
+                assert sorted(roles) == [0, 1]
+                assert joined(stream)[2] == ["stop", "stop"]
+
+    run(cut())
+
+
+def test_nothing_is_added_where_only_the_end_is_missing() -> None:
+    async def cut() -> None:
+        first, second = StubEngine(), StubEngine()
+        async with stubs(first, second), routed(*words(first, second)) as router:
+            body = {"prompt": "Say it: ", "max_tokens": 3}
+            whole = await router.stream(COMPLETIONS, body)
+            last = b'"finish_reason":"length","stop_reason":null'
+            first.ending = second.ending = last.replace(b'"length"', b"null")
+            first.faults = second.faults = [Fault("die", 3)]
+            stream = await router.stream(COMPLETIONS, body)
+            assert joined(stream)[0] == joined(whole)[0]
+            assert b"only the end is missing" in stream and b"[DONE]" not in stream
+
+    run(cut())
+
+
+def test_engines_that_are_not_ready_are_waited_for() -> None:
+    async def restart() -> None:
+        first, second = StubEngine(), StubEngine()
+        async with stubs(first, second), routed(*words(first, second)) as router:
+            first.faults = second.faults = [Fault("die", 4), *[Fault("status", status=503)] * 8]
+            stream = await router.stream(CHAT, {"messages": HI})
+            assert joined(stream)[:3] == ("".join(SCRIPT), 1, ["stop"])
+            assert not first.faults
+
+    run(restart())
+
+
+def test_engines_that_bring_no_token_are_not_asked_for_ever() -> None:
+    async def fail() -> None:
+        first, second = StubEngine(), StubEngine()
+        async with stubs(first, second), routed(*words(first, second)) as router:
+            first.faults = second.faults = [Fault("die", 4), *[Fault("die", 0)] * 20]
+            stream = await router.stream(CHAT, {"messages": HI})
+            assert b"brought no token" in stream and b"[DONE]" not in stream
+            assert len(first.faults) > 10
+
+    run(fail())

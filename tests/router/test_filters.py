@@ -81,6 +81,8 @@ def test_an_unfinished_event_is_never_sent(num_bytes: int) -> None:
 
 def through_text(events: list[dict[str, Any]], continued: UsageSum | None = None) -> tuple[bytes, Journal]:
     journal, sent = Journal(id="first", created=1, model="m") if continued else Journal(), []
+    if continued:
+        journal.choice(0)
     text = TextFilter(journal, "a", lambda num: None, notes_text=True, continued=continued)
     reader = EventReader(text, lambda: None, sent.append, "a")
     try:

@@ -90,10 +90,18 @@ class TextResumer:
             return "reasoning was sent, and the text alone cannot say where it stands"
         if self._fields.get("echo") and not so_far.text.startswith(str(self._prompt())):
             return "the echo of the prompt was sent in part"
+        if any(limit <= so_far.num_tokens for limit in self._limits().values()):
+            return "all tokens that were asked for have come, and only the end is missing"
         return ""
 
+    def _limits(self) -> dict[str, int]:
+        """Bounds of the output, by the names that the request has for them."""
+        names = ("max_tokens", "max_completion_tokens")
+        given = {name: self._fields[name] for name in names if isinstance(self._fields.get(name), int)}
+        return given if given or "messages" in self._fields else {"max_tokens": _DEFAULT_COMPLETION_TOKENS}
+
     def _choice(self) -> ChoiceSoFar:
-        return self._journal.choice(0)
+        return self._journal.choices.get(0) or ChoiceSoFar()
 
     def _prompt(self) -> Any:
         prompt = self._fields.get("prompt")
@@ -115,13 +123,7 @@ class TextResumer:
 
     def _reduced_bounds(self) -> dict[str, Any]:
         done = self._choice().num_tokens
-        changes: dict[str, Any] = {}
-        bounds = ("max_tokens", "max_completion_tokens")
-        for name in bounds:
-            if isinstance(self._fields.get(name), int):
-                changes[name] = max(self._fields[name] - done, 1)
-        if not changes and "messages" not in self._fields:
-            changes["max_tokens"] = max(_DEFAULT_COMPLETION_TOKENS - done, 1)
+        changes: dict[str, Any] = {name: limit - done for name, limit in self._limits().items()}
         if isinstance(self._fields.get("min_tokens"), int):
             changes["min_tokens"] = max(self._fields["min_tokens"] - done, 0)
         return changes

@@ -59,6 +59,7 @@ class StreamRelay:
         self._attempts = Attempts(pool, settings, budget, record)
         self._opened: Opened | None = None
         self._num_stuck = 0
+        self._end_s = 0.0
         # Silence counts from the first event on; until then the engine has as long as for its first byte.
         timeouts = settings.timeouts
         self._timeouts = Timeouts(timeouts.connect_s, timeouts.first_byte_s, timeouts.first_byte_s)
@@ -112,17 +113,17 @@ class StreamRelay:
             try:
                 await self._resume(exclude)
                 return
-            except Refusal as refusal:
-                if not refusal.is_retried:
-                    self._fail(refusal, _message_of(refusal))
+            except UpstreamError as another:
+                if isinstance(another, Refusal) and not another.is_retried:
+                    self._fail(another, _message_of(another))
                     return
-                error = refusal
-                await asyncio.sleep(self._settings.retry_delay_s)
-            except NoEndpointError as nobody:
+                error = another
+                if _is_not_ready(error):
+                    self._record.num_continued -= 1
+                    await asyncio.sleep(_POLL_S)
+            except QanatError as nobody:
                 self._fail(error, nobody.message)
                 return
-            except UpstreamError as another:
-                error = another
 
     def _note_gone(self, error: UpstreamError, exclude: set[Endpoint]) -> None:
         endpoint = self._pool.find(error.endpoint_name)
@@ -130,11 +131,19 @@ class StreamRelay:
             exclude.add(endpoint)
 
     def _refusal(self, error: UpstreamError) -> str:
-        """Why the stream is not continued; empty if it is to be."""
-        if self._journal.num_new_tokens:
+        """Why the stream is not continued; empty if it is to be.
+
+        Engines that are not there, or not ready, may be in a moment: time alone bounds how often they are asked.
+        """
+        now_s = asyncio.get_running_loop().time()
+        if self._journal.num_new_tokens or not self._num_stuck:
             self._num_stuck = 0
+            self._end_s = now_s + self._settings.continuation_wait_s
         self._journal.num_new_tokens = 0
-        self._num_stuck += 1
+        if not _is_not_ready(error):
+            self._num_stuck += 1
+        elif now_s >= self._end_s:
+            return f"no engine was ready within {self._settings.continuation_wait_s:g} s"
         if self._num_stuck > self._settings.max_continuations:
             return f"{self._settings.max_continuations} further attempts brought no token"
         if not self._settings.is_continuing and not isinstance(error, StreamRecomputed):
@@ -145,17 +154,18 @@ class StreamRelay:
         """Waits for an engine that can go on, and lets it.
 
         Raises:
-            NoEndpointError: none came in time.
             UpstreamError: it failed too.
+            QanatError: none came in time.
         """
         loop = asyncio.get_running_loop()
-        end_s = loop.time() + self._settings.continuation_wait_s
         while True:
             try:
                 await self._leg(self._plan.unfit(exclude))
                 return
-            except NoEndpointError:
-                if loop.time() >= end_s:
+            except UpstreamError:
+                raise
+            except QanatError:
+                if loop.time() >= self._end_s:
                     raise
                 # Who failed may be back by now, and be all there is.
                 exclude.clear()
@@ -235,6 +245,11 @@ class StreamRelay:
 
     def _elapsed_s(self) -> float:
         return asyncio.get_running_loop().time() - self._record.begin_s
+
+
+def _is_not_ready(error: UpstreamError) -> bool:
+    """The engine has not begun with the request: it is not there, or says that it takes none now."""
+    return not error.is_sent or isinstance(error, Refusal)
 
 
 def _message_of(refusal: Refusal) -> str:

@@ -110,8 +110,9 @@ class TextFilter:
         is_empty = bool(choices)
         for choice in choices:
             delta = choice.get("delta")
-            if isinstance(delta, dict) and delta.pop("role", None) is not None and not delta.get("content"):
-                delta.pop("content", None)
+            if isinstance(delta, dict) and choice.get("index", 0) in journal.choices:
+                if delta.pop("role", None) is not None and not delta.get("content"):
+                    delta.pop("content", None)
             has_news = bool(delta) or bool(choice.get("text")) or choice.get("finish_reason") is not None
             is_empty = is_empty and not has_news
         return b"" if is_empty else _event(fields)
