@@ -7,10 +7,12 @@ import gzip
 import io
 import json
 import os
+import random
 import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -19,6 +21,7 @@ from typing import Any, ClassVar
 import pytest
 import yaml
 
+import qanat.deploy.diagnose.log_source as log_source
 from qanat.cli.main import main
 from qanat.deploy.plan.files import encode_plan
 from tests.deploy.plan.example_plans import disaggregated
@@ -169,9 +172,15 @@ def test_a_damaged_packed_file_is_read_as_far_as_it_goes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     packed = tmp_path / "a.log.gz"
-    packed.write_bytes(gzip.compress((LOGS / "atb.log").read_bytes())[:-12])
+    content = (LOGS / "atb.log").read_bytes()
+    # What is no repetition cannot be packed, so a cut takes away the end only.
+    noise = random.Random(0).randbytes(200_000).hex().encode()
+    packed.write_bytes(gzip.compress(content + noise)[:-50_000])
     code, out = diagnose(capsys, str(packed))
-    assert "damaged" in out and code in (0, 1)
+    assert "damaged" in out and "L025" in out and code == 1
+    packed.write_bytes(gzip.compress(content)[:-12])
+    assert main(["deploy", "diagnose", str(packed)]) == 2
+    assert "damaged" in capsys.readouterr().err
 
 
 def test_the_log_of_a_container(
@@ -188,6 +197,105 @@ def test_the_log_of_a_container(
     code, report = as_json(capsys, "--docker", "qwen")
     assert code == 1 and report["version"] == "0.18.0rc1" and names(report, "warning") == ["L004"]
     assert main(["deploy", "diagnose", "--docker", "other"]) == 2
+
+
+def fake_docker(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
+    tool = folder / "docker"
+    tool.write_text(f"#!/bin/sh\n{body}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        'case "$1" in inspect) sleep 600 ;; logs) cat LOG ;; esac',  # a child of the tool holds the pipe
+        '[ "$1" = logs ] && cat LOG',
+    ],
+)
+def test_an_inspection_that_hangs_or_fails_is_done_without(
+    body: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_docker(tmp_path, monkeypatch, body.replace("LOG", str(LOGS / "dropped_sizes.log")) + "\ntrue")
+    monkeypatch.setattr(log_source, "INSPECT_TIMEOUT_S", 0.5)
+    code, report = as_json(capsys, "--docker", "qwen")
+    assert code == 1 and names(report, "warning") == ["L004"]
+
+
+@pytest.mark.parametrize("body", ["sleep 600", "cat LOG; sleep 600", "exec >&- 2>&-; sleep 600"])
+def test_a_log_of_a_container_that_never_ends_is_left(
+    body: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_docker(
+        tmp_path, monkeypatch, f'[ "$1" = logs ] || exit 1\n{body}'.replace("LOG", str(LOGS / "atb.log"))
+    )
+    monkeypatch.setattr(log_source, "IDLE_TIMEOUT_S", 0.5)
+    assert main(["deploy", "diagnose", "--docker", "qwen"]) == 2
+    assert "gave nothing for 0.5 s" in capsys.readouterr().err
+
+
+def test_a_container_that_runs_may_get_ready_yet(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "begun.log"
+    log.write_text(begun())
+    body = 'case "$1 $3" in *Running*) echo {0} ;; *Image*) echo a ;; *) cat {1} ;; esac'
+    fake_docker(tmp_path, monkeypatch, body.format("true", log))
+    code, report = as_json(capsys, "--docker", "qwen")
+    assert code == 0 and report["may_grow"] and report["ends_before_ready"]
+    fake_docker(tmp_path, monkeypatch, body.format("false", log))
+    assert as_json(capsys, "--docker", "qwen")[0] == 1
+
+
+def begun() -> str:
+    return "".join((LOGS / "healthy_start.log").read_text().splitlines(keepends=True)[:6])
+
+
+def test_a_log_that_ends_before_the_engine_is_ready_is_not_well(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "a.log"
+    log.write_text(begun())
+    code, out = diagnose(capsys, str(log))
+    assert code == 0 and "not ready yet" in out and "nothing wrong found" not in out
+    os.utime(log, (time.time() - 3600,) * 2)
+    code, out = diagnose(capsys, str(log))
+    assert code == 1 and out.endswith("the log ends before the engine was ready\n")
+    log.write_text(begun() + "KeyboardInterrupt\n")
+    os.utime(log, (time.time() - 3600,) * 2)
+    assert diagnose(capsys, str(log))[0] == 0
+    headless = begun().replace("{'model_tag'", "{'headless': True, 'model_tag'")
+    log.write_text(
+        headless + "(Worker_TP0 pid=1) INFO 11-17 08:16:25 [w.py:2] Available memory: 1, total memory: 2\n"
+    )
+    os.utime(log, (time.time() - 3600,) * 2)
+    assert diagnose(capsys, str(log))[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b"hello\n", "is this the server's log?"),
+        (random.Random(1).randbytes(300_000), "is no text"),
+        (b"\x7fELF\x02\x01\x01\0\0 ValueError", "is no text"),
+    ],
+)
+def test_what_is_no_log_is_not_well(
+    content: bytes, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.log").write_bytes(content)
+    assert main(["deploy", "diagnose", str(tmp_path / "a.log")]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_pipes_and_devices_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("/dev/zero")
+    for name in ("pipe", "link"):
+        for flags in ([], ["--metrics"], ["--bench"]):
+            assert main(["deploy", "diagnose", *flags, str(tmp_path / name)]) == 2
+            assert "cannot be read: it is a" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

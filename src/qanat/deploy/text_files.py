@@ -5,10 +5,37 @@ from __future__ import annotations
 import codecs
 import contextlib
 import os
+import stat
 import tempfile
 from pathlib import Path
 
 from qanat.core.errors import ConfigError
+
+
+def require_regular(path: Path, param: str | None = None) -> None:
+    """Refuses what may never end: devices and pipes.
+
+    Args:
+        path: of a file, or a link to one.
+        param: flag that names it, for the error.
+
+    Raises:
+        ConfigError: it is there and no regular file, or it cannot be looked at.
+    """
+    name = f"{param} {path}" if param else str(path)
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError) as error:
+        reason = (error.strerror or str(error)) if isinstance(error, OSError) else "it is no path"
+        raise ConfigError(f"{name} cannot be read: {reason.lower()}", param=param) from None
+    if stat.S_ISREG(mode):
+        return
+    kind = "a folder" if stat.S_ISDIR(mode) else "a pipe" if stat.S_ISFIFO(mode) else "a device or socket"
+    raise ConfigError(
+        f"{name} cannot be read: it is {kind}, no file; save its content to a file first, or where standard input "
+        "is read (-), give it there.",
+        param=param,
+    )
 
 
 def read_text(path: Path, param: str | None = None) -> str:
@@ -21,6 +48,7 @@ def read_text(path: Path, param: str | None = None) -> str:
     Raises:
         ConfigError: it cannot be read, or is no text.
     """
+    require_regular(path, param)
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -176,6 +176,8 @@ COMMAND_LINE = [
         )
     ),
     Example("HOST023", PROBED.format(path="/healthz"), PROBED.format(path="/health")),
+    Example("CLI029", f"{DENSE} \\\r\n  --port 80\r\n", f"{DENSE} \\\n  --port 80\n"),
+    Example("LNT003", f"{DENSE}\n\x00", DENSE),
     Example(
         "CLI027",
         f'{DENSE} @C<"cudagraph_capture_sizes": [0, 8]>@',

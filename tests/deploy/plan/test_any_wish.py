@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from qanat.core.errors import ConfigError
-from qanat.deploy.knowledge.kinds.rules import Severity
+from qanat.deploy.knowledge.kinds.rules import Consequence, Severity
 from qanat.deploy.lint.engine import lint
 from qanat.deploy.plan.commands import arguments_of
 from qanat.deploy.plan.errors import ImpossibleWish
@@ -19,6 +19,8 @@ from qanat.deploy.plan.report import text_report
 from qanat.deploy.plan.script import documents
 from qanat.deploy.plan.wish import Wish
 from tests.deploy.plan.wishes import KNOWLEDGE, any_wishes, few_wishes
+
+STOPS = Consequence.START_FAILS
 
 
 def check_sizes(plan: Plan) -> None:
@@ -33,6 +35,12 @@ def check_sizes(plan: Plan) -> None:
         assert role.memory.head_room_bytes >= 0
         assert flags["max-num-batched-tokens"] >= flags["max-num-seqs"]
         assert all(size <= flags["max-num-batched-tokens"] for size in role.capture_sizes)
+        rows = 1 + flags.get("speculative-config", {}).get("num_speculative_tokens", 0)
+        if role.name != "prefill":
+            assert flags["max-num-batched-tokens"] >= flags["max-num-seqs"] * rows
+        config = flags.get("compilation-config", {"cudagraph_mode": "NONE"})
+        assert role.capture_sizes or config.get("cudagraph_mode") == "NONE"
+        assert plan.chip != "310P" or flags["dtype"] == "float16"
         nodes = [node for node in plan.nodes if node.role == role.name and node.instance == 0]
         assert sum(len(node.npus) for node in nodes) == tp * dp
     if plan.proxy is not None:
@@ -50,7 +58,8 @@ def check_wish(wish: Wish) -> None:
     assert decode_plan(encode_plan(plan), "plan.yaml") == plan
     assert plan.model in text_report(plan)
     found = [one for one in lint(documents(plan), plan.image) if one.severity is not Severity.INFO]
-    assert not [one.message for one in found if one.severity is Severity.ERROR or not wish.overrides]
+    assert not [one.message for one in found if one.severity is Severity.ERROR or one.consequence is STOPS]
+    assert all(any(one.message in warning for warning in plan.warnings) for one in found)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))

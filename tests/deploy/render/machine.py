@@ -14,7 +14,7 @@ from qanat.deploy.plan.model import Plan
 from qanat.deploy.plan.places import has_model_path
 from qanat.deploy.render.folder import render
 from qanat.deploy.render.model import RenderOptions
-from qanat.deploy.render.start import host_paths
+from qanat.deploy.render.runnable import host_paths
 from qanat.deploy.render.write import write_folder
 
 HERE = Path(__file__).parent

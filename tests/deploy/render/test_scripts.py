@@ -227,7 +227,9 @@ def test_plans_that_cannot_be_rendered_are_refused(plan: Plan, said: str) -> Non
 
 def test_a_text_of_the_plan_cannot_leave_its_comment_or_its_quotes(tmp_path: Path) -> None:
     text = "a\n touch stolen\r\n$(touch stolen) `touch stolen` '; touch stolen"
-    plan = msgspec.structs.replace(single_node(), model=text, weights=text, served_model_name=text)
+    plan = msgspec.structs.replace(single_node(), model=text, weights=text)
+    served = " ".join(text.split())
+    plan = msgspec.structs.replace(plan, served_model_name=served)
     files = render(plan, RenderOptions())
     for path, file in files.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)

@@ -231,7 +231,7 @@ def test_options_of_a_case_are_not_lost_flags() -> None:
 def test_windows_line_ends_are_noted() -> None:
     document = read_document("run.sh", "#!/bin/bash\r\nvllm serve m \\\r\n  --port 1\r\n")
     assert flags(document.launches[0]) == {"--port": ["1"]}
-    assert [note.kind for note in document.notes] == ["broken-continuation"]
+    assert [note.kind for note in document.notes] == ["windows-lines"]
 
 
 def test_what_is_no_shell_is_told_and_the_rest_is_read() -> None:
@@ -241,7 +241,7 @@ def test_what_is_no_shell_is_told_and_the_rest_is_read() -> None:
 
 
 def test_zero_bytes_are_told() -> None:
-    assert [note.kind for note in script("vllm serve m\x00").notes] == ["unreadable"]
+    assert [note.kind for note in script("vllm serve m\x00").notes] == ["binary"]
 
 
 def test_placeholders_of_a_guide_are_values_not_redirections() -> None:

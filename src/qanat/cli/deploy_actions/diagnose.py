@@ -73,7 +73,8 @@ COMMAND = Command(
         "of the settings in the log. Name the logs of all ranks and nodes together: they are merged by time.\n"
         "With --metrics or --bench it answers why prefix caching, speculation, FlashComm1, fused MC2 or asynchronous\n"
         "scheduling bring nothing, where requests wait, and which comparison to run.\n"
-        "Exit codes: 0 nothing wrong found, 1 something found, 2 the command line is at fault."
+        "A start that ends before the engine is ready, without a word why, is something found.\n"
+        "Exit codes: 0 nothing wrong found, 1 something found, 2 the command line is at fault, or the file is no log."
     ),
     examples=(
         "qanat deploy diagnose serve.log",
@@ -152,9 +153,33 @@ def _diagnosis(options: DiagnoseOptions, words: Sequence[str]) -> LogDiagnosis:
         running = container_image(options.docker)
         image = image or (running if running and parse_image(running) else None)
     try:
-        return diagnose_logs(sources, image)
+        diagnosis = diagnose_logs(sources, image)
     except ImageError as error:
         raise ConfigError(f"--image {error}", param="--image") from None
+    _require_log(diagnosis)
+    return diagnosis
+
+
+def _require_log(diagnosis: LogDiagnosis) -> None:
+    """Refuses what is no log at all, which must not read as one without a fault.
+
+    Raises:
+        ConfigError: no line of it has the form of a server's, CANN's or a container's.
+    """
+    is_binary = any(statistics.is_binary for _, statistics in diagnosis.sources)
+    if diagnosis.stages or diagnosis.problems or (diagnosis.is_log and not is_binary):
+        return
+    names = ", ".join(name for name, _ in diagnosis.sources)
+    for name, statistics in diagnosis.sources:
+        if statistics.ended_early:
+            raise ConfigError(f"{name}: {statistics.ended_early}, and holds no line of a log.")
+    if not any(statistics.size_bytes for _, statistics in diagnosis.sources):
+        raise ConfigError(f"{names}: the log is empty; did the server write somewhere else?")
+    if is_binary:
+        raise ConfigError(f"{names}: this is no text; name a log, packed with gzip or not.")
+    raise ConfigError(
+        f"{names}: no line of vLLM, CANN, Python or a shell's errors in it; is this the server's log?"
+    )
 
 
 def _evidence(options: DiagnoseOptions) -> Evidence:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import stat
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 STANDARD_INPUT = "-"
 SUFFIXES = (".sh", ".bash", ".md", ".markdown", ".rst", ".txt", ".yaml", ".yml", ".env")
 """Files that are taken from a folder; a file that is named is always read."""
+MAX_SIZE_BYTES = 64 << 20
+"""Of one file."""
 FOUND = 1
 """Exit code where something was found that asks for a change."""
 
@@ -134,7 +137,9 @@ def _texts(words: Sequence[str]) -> Iterator[tuple[str, str]]:
 
     for word in words:
         if word == STANDARD_INPUT:
-            yield "<stdin>", decode(sys.stdin.buffer.read())
+            data = sys.stdin.buffer.read(MAX_SIZE_BYTES + 1)
+            _bounded("standard input", len(data))
+            yield "<stdin>", decode(data)
             continue
         path = Path(word)
         files = [path]
@@ -142,9 +147,23 @@ def _texts(words: Sequence[str]) -> Iterator[tuple[str, str]]:
             files = sorted(one for one in path.rglob("*") if one.suffix.lower() in SUFFIXES and one.is_file())
         for file in files:
             try:
+                state = file.stat()
+                if not stat.S_ISREG(state.st_mode):
+                    raise ConfigError(
+                        f"{file} is no regular file; to read from a program, name - and pipe it."
+                    )
+                _bounded(str(file), state.st_size)
                 yield str(file), read_file(file)
             except OSError as error:
                 raise ConfigError(f"{file} cannot be read: {error.strerror or error}") from None
+
+
+def _bounded(name: str, size_bytes: int) -> None:
+    """Refuses what is too large to be a script, manifest or guide."""
+    if size_bytes > MAX_SIZE_BYTES:
+        raise ConfigError(
+            f"{name} has more than {MAX_SIZE_BYTES >> 20} MiB; name scripts, manifests and guides only."
+        )
 
 
 def _check(texts: Mapping[str, str], beside: Neighbours, image: str | None) -> Checked:

@@ -41,7 +41,7 @@ class PreflightOptions:
         Kind.TEXT, None, "Folder of the weights on this host. Default: that of the plan."
     )
     port: int | None = option(
-        Kind.COUNT, None, "Port that clients talk to. Default: that of the plan.", minimum=1
+        Kind.COUNT, None, "Port that clients talk to. Default: that of the plan.", minimum=1, maximum=65535
     )
     in_container: bool = option(
         Kind.SWITCH, False, "This runs inside the image: look at its CANN and packages, and import them."

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from qanat.core.errors import ConfigError
+from qanat.deploy.text_files import require_regular
 
 MAX_FIGURE = 1e15
 """Larger figures, infinity among them, are no measurement; negative ones neither."""
@@ -66,6 +67,7 @@ def read_bench(path: str) -> BenchResult:
         ConfigError: no such file, or no result of `vllm bench serve`.
     """
     try:
+        require_regular(Path(path), "--bench")
         values = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}", param="--bench") from None

@@ -24,6 +24,8 @@ from qanat.deploy.knowledge.versions import must_parse, parse_image, parse_versi
 
 WAITING = "L089"
 """The signature of an engine that waits for a worker; it tells so once a minute."""
+STOPPED = "L091"
+"""The signature of a server that was stopped by hand."""
 MIN_WAITS, MIN_WAITS_BEFORE_READY = 3, 10
 """So many waits in a row are a hang; before the server is ready, loading may take that long."""
 MAX_SILENCE_S = 90
@@ -61,6 +63,7 @@ class LogDiagnosis:
         last_start: where the last start begins; None if no log shows one.
         ranks: that told of themselves while they connected.
         is_log: some line has a form that servers, CANN or containers write.
+        may_grow: the logs may still be written.
     """
 
     sources: list[tuple[str, ScanStatistics]] = field(default_factory=list)
@@ -78,6 +81,7 @@ class LogDiagnosis:
     last_start: Place | None = None
     ranks: set[int] = field(default_factory=set)
     is_log: bool = False
+    may_grow: bool = False
 
     def of(self, *severities: Severity, consequences: bool = False) -> list[Problem]:
         """Problems of these severities, without consequences or only those."""
@@ -100,6 +104,8 @@ class LogDiagnosis:
         """Whether anything was found that asks for a change."""
         if any(problem.severity is not Severity.INFO for problem in self.problems):
             return True
+        if self.ends_before_ready and not self.may_grow:
+            return True
         return any(one.is_fault for one in self.findings)
 
     @property
@@ -110,6 +116,19 @@ class LogDiagnosis:
         if world is None or has_connected or not self.ranks or world > MAX_RANKS:
             return []
         return sorted(set(range(int(world))) - self.ranks)
+
+    @property
+    def ends_before_ready(self) -> bool:
+        """Whether a start is shown that neither got ready nor was stopped by hand.
+
+        Rank 0 is ready for requests at the end, other nodes when their engine is; logs of workers alone do not tell.
+        """
+        reached = {mark.stage for mark in self.stages}
+        furthest = max((ORDER.index(stage) for stage in reached), default=0)
+        is_headless = any(one.argument("headless") is True for one in self.servers)
+        enough = ORDER.index("profile" if is_headless else "engine")
+        is_stopped = any(one.signature and one.signature.name == STOPPED for one in self.problems)
+        return "start" in reached and furthest < enough and not is_stopped
 
     @property
     def is_ready(self) -> bool:
@@ -144,6 +163,7 @@ def diagnose_logs(sources: Sequence[LogSource], image: str | None = None) -> Log
         collector.read(source)
     diagnosis = collector.done()
     _settle_version(diagnosis, image)
+    diagnosis.may_grow = any(source.may_grow() for source in sources)
     diagnosis.findings = findings_of(diagnosis.servers, image or diagnosis.version)
     return diagnosis
 
@@ -182,6 +202,7 @@ class _Collector:
             for raw in scan(stream, statistics):
                 file.take(raw)
         file.end()
+        self.diagnosis.is_log = self.diagnosis.is_log or statistics.num_answered > 0
         self.diagnosis.servers.append(file.settings)
 
     def count(self, found: Iterable[tuple[str, Problem]]) -> None:
@@ -267,7 +288,7 @@ class _LogFile:
     def _line(self, line: Line, literals: tuple[str, ...]) -> None:
         self._time(line)
         self.collector.know(line)
-        if line.level or line.process or line.has_time:
+        if line.level or line.process or line.has_time or literals:
             self.diagnosis.is_log = True
         if literals and line.level in ("INFO", "DEBUG") and _is_quotation(line.text):
             return

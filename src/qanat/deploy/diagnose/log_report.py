@@ -75,8 +75,20 @@ def _causes(diagnosis: LogDiagnosis) -> Iterator[str]:
         if rest:
             yield ""
             yield from _section("Other faults, in order of time", rest)
+    elif diagnosis.ends_before_ready:
+        yield from _end(diagnosis)
     elif diagnosis.of(Severity.ERROR, consequences=True):
         yield "No first fault in these logs, only what follows from one: look at the other ranks and nodes."
+
+
+def _end(diagnosis: LogDiagnosis) -> Iterator[str]:
+    if diagnosis.may_grow:
+        yield "The start is not over: the log was written a short while ago, and the engine is not ready yet."
+        return
+    yield "The log ends before the engine was ready, and says not why. Ways to find out:"
+    yield "  - was the process ended from outside (dmesg, docker inspect, kubectl describe)?"
+    yield "  - do its errors stand elsewhere (standard error, the other ranks and nodes, CANN's plog)?"
+    yield "  - does it still run and wait (for other ranks, or in the device; npu-smi and py-spy show it)?"
 
 
 def _section(title: str, problems: Sequence[Problem], brief: bool = False) -> Iterator[str]:
@@ -181,6 +193,8 @@ def _verdict(diagnosis: LogDiagnosis) -> str:
         parts.append(f"{warnings} warning{'' if warnings == 1 else 's'}")
     if num_settings:
         parts.append(f"{num_settings} setting{'' if num_settings == 1 else 's'} to change")
+    if diagnosis.ends_before_ready:
+        parts.append("not ready yet" if diagnosis.may_grow else "the log ends before the engine was ready")
     return ", ".join(parts) if parts else "nothing wrong found"
 
 
@@ -208,6 +222,8 @@ def json_report(diagnosis: LogDiagnosis) -> dict[str, object]:
         "version_from": diagnosis.version_from,
         "num_starts": diagnosis.num_starts,
         "is_ready": diagnosis.is_ready,
+        "ends_before_ready": diagnosis.ends_before_ready,
+        "may_grow": diagnosis.may_grow,
         "missing_ranks": diagnosis.missing_ranks,
         "stages": [
             {"stage": mark.stage, "time": show_time(mark.seconds), "detail": mark.detail}

@@ -14,6 +14,7 @@ from qanat.core.errors import ConfigError
 from qanat.deploy.knowledge.kinds.logs import Metric
 from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.prometheus import Exposition, Sample, quantile, read_exposition
+from qanat.deploy.text_files import require_regular
 
 TIMEOUT_S = 10.0
 MAX_BYTES = 64 << 20
@@ -221,6 +222,7 @@ def _checked(text: str, source: str) -> Exposition:
 
 def _read(path: str) -> str:
     try:
+        require_regular(Path(path), "--metrics")
         return Path(path).read_text(encoding="utf-8-sig", errors="replace")
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}", param="--metrics") from None

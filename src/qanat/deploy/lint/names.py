@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -30,6 +31,9 @@ class Named:
         """The known name, with the subcommand where the table has one."""
         return self.entry.name
 
+
+MAX_NAME_CHARS = 200
+"""Of a written name; what is longer is like none."""
 
 Tables = Sequence[tuple[Table[Flag], str]]
 
@@ -101,7 +105,11 @@ class FlagNames:
 
     def nearest(self, written: str) -> str | None:
         """The flag of this version most like a written one."""
-        return nearest(written, [name for name in self.names if self._has(name)])
+        return nearest(written, self._present)
+
+    @functools.cached_property
+    def _present(self) -> tuple[str, ...]:
+        return tuple(name for name in self.names if self._has(name))
 
 
 def nearest(written: str, known: Iterable[str]) -> str | None:
@@ -109,8 +117,17 @@ def nearest(written: str, known: Iterable[str]) -> str | None:
 
     Letters count without case, dashes and underscores alike; a name whose words all occur comes first.
     """
-    plain = _plain(written)
-    candidates = {_plain(name): name for name in known}
+    return _nearest(_plain(written)[:MAX_NAME_CHARS], tuple(known))
+
+
+@functools.lru_cache(maxsize=64)
+def _plain_names(known: tuple[str, ...]) -> dict[str, str]:
+    return {_plain(name): name for name in known}
+
+
+@functools.lru_cache(maxsize=8192)
+def _nearest(plain: str, known: tuple[str, ...]) -> str | None:
+    candidates = _plain_names(known)
     if plain in candidates:
         return candidates[plain]
     close = difflib.get_close_matches(plain, candidates, n=1, cutoff=MIN_LIKENESS + 0.12)

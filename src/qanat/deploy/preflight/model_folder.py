@@ -137,8 +137,8 @@ def _read_json(folder: ModelFolder, name: str) -> dict[str, Any] | None:
     if name not in folder.names or name in folder.broken:
         return None
     try:
-        if path.stat().st_size > MAX_JSON_BYTES:
-            raise ValueError("too long")
+        if not path.is_file() or path.stat().st_size > MAX_JSON_BYTES:
+            raise ValueError("a device, or too long")
         raw = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
         folder.broken[name] = "is no JSON"
@@ -158,6 +158,8 @@ def _size(path: Path) -> int:
 
 def _hash_of_file(path: Path) -> str:
     try:
+        if path.exists() and not path.is_file():
+            return "no file"
         return _hash(path.read_bytes()) if path.stat().st_size <= MAX_JSON_BYTES else "too long"
     except OSError:
         return "missing"

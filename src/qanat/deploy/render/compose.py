@@ -22,8 +22,8 @@ from qanat.deploy.render.names import (
     deployment_name,
 )
 from qanat.deploy.render.proxy import is_router, proxy_ready_path
+from qanat.deploy.render.runnable import CACHE_AT, chip_of, engine_runnable, host_paths
 from qanat.deploy.render.shell import comment
-from qanat.deploy.render.start import CACHE_AT, chip_of, engine_runnable, host_paths
 from qanat.deploy.render.yaml_text import yaml_text
 from qanat.deploy.rendered.env_values import CACHE_DIR, DRAFT_PATH, MODEL_PATH, address_variable
 

@@ -11,7 +11,7 @@ from qanat.deploy.plan.model import Node, Plan
 from qanat.deploy.plan.places import has_model_path, server_port
 from qanat.deploy.render.env_file import draft_path, shared_memory_gib, threshold
 from qanat.deploy.render.names import MOUNTED_AT, PROXY_READY_PATH, SERVER_READY_PATH
-from qanat.deploy.render.start import CACHE_AT, chip_of, host_paths
+from qanat.deploy.render.runnable import CACHE_AT, chip_of, host_paths
 from qanat.deploy.rendered.env_values import variable_part
 
 STARTUP_PERIOD_S = 10

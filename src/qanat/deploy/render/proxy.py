@@ -7,6 +7,7 @@ from qanat.deploy.plan.places import proxy_node, server_port
 from qanat.deploy.render.addresses import family, in_url
 from qanat.deploy.render.model import Files, RenderedFile, RenderOptions, Variable, Word
 from qanat.deploy.render.names import MOUNTED_AT, PROXY_NAME, PROXY_READY_PATH, SERVER_READY_PATH
+from qanat.deploy.render.runnable import HostFiles, Runnable, other_variables
 from qanat.deploy.render.serve import ACTIVATE, WEB_PROXIES, known_paths
 from qanat.deploy.render.shell import (
     array,
@@ -18,7 +19,7 @@ from qanat.deploy.render.shell import (
     source_environment,
     word,
 )
-from qanat.deploy.render.start import HostFiles, Runnable, container_files, other_variables, process_files
+from qanat.deploy.render.start import container_files, process_files
 from qanat.deploy.rendered.env_values import INSTALL_DIR, address_variable
 
 ROUTER = "qanat router"

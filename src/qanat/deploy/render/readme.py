@@ -17,7 +17,7 @@ from qanat.deploy.render.model import Files, RenderedFile, RenderOptions
 from qanat.deploy.render.planner_words import in_language
 from qanat.deploy.render.readme_steps import change, measure, other_ways, steps, stop, trouble
 from qanat.deploy.render.readme_texts import Texts, texts_of
-from qanat.deploy.render.start import chip_of
+from qanat.deploy.render.runnable import chip_of
 from qanat.deploy.rendered.env_values import MODEL_PATH, address_variable
 from qanat.deploy.sizing.memory import GIB
 from qanat.deploy.sizing.weights import total_weight_bytes

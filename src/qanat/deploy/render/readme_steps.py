@@ -14,8 +14,9 @@ from qanat.deploy.render.load_steps import benchmark_of
 from qanat.deploy.render.model import RenderOptions
 from qanat.deploy.render.names import PROXY_NAME, container_name
 from qanat.deploy.render.readme_texts import Texts
+from qanat.deploy.render.runnable import CACHE_AT
 from qanat.deploy.render.shell import quote
-from qanat.deploy.render.start import CACHE_AT, start_name
+from qanat.deploy.render.start import start_name
 from qanat.deploy.rendered.env_values import MODEL_PATH, address_variable
 
 INDENT = "   "

@@ -19,6 +19,9 @@ from qanat.deploy.sources.yaml_files import YamlReader
 
 SHEBANG = re.compile(r"\ufeff?#!.*\b(?:ba|z|da|k|a)?sh\b")
 YAML_LINE = re.compile(r"(?:services|apiVersion|kind|model|served[-_]model[-_]name):", re.MULTILINE)
+ODD = re.compile("[\x00-\x08\x0e-\x1a\x7f\ud800-\udfff]")
+MAX_PROBED = 65536
+"""Characters at the beginning of a file that show whether it is text."""
 MAX_CHARS = 4_000_000
 MAX_TEXT_SHARE = 0.2
 """Files of which more is text than this, by lines, are guides."""
@@ -63,11 +66,10 @@ def read_document(path: str, text: str, library: Library | None = None) -> Docum
     source = Source(path, text[:MAX_CHARS] if is_cut else text)
     reader = Reader(source, library)
     kind = _read(reader)
-    if "\x00" in source.text:
-        at = source.text.index("\x00")
-        reader.notes.append(
-            Note("unreadable", source.place(at, at + 1), "zero bytes: this is no text, or none in UTF-8")
-        )
+    odd = [match.start() for match in ODD.finditer(source.text[:MAX_PROBED])]
+    if "\x00" in source.text or len(odd) * 10 > len(source.text[:MAX_PROBED]):
+        at = source.text.index("\x00") if "\x00" in source.text else odd[0]
+        reader.notes.append(Note("binary", source.place(at, at + 1), "this is no text, or none in UTF-8"))
     if is_cut:
         place = source.place(MAX_CHARS, MAX_CHARS)
         reader.notes.append(Note("unreadable", place, f"only the first {MAX_CHARS} characters were read"))
@@ -128,7 +130,7 @@ def _shell(reader: Reader) -> DocumentKind:
     text = mend(source.text.split("\n"), 0, note, cuts_prose=False)
     if "\\\r\n" in source.text:
         at = source.text.index("\\\r\n")
-        note("broken-continuation", at, at + 2, "Windows line ends: the shell takes each line for a command")
+        note("windows-lines", at, at + 2, "Windows line ends: the shell takes each line for a command")
     span = Span(0, len(text), 0, len(text))
     code = Value(text, source.place(0, len(text)), (), (span,), source)
     reader.script(code, Variables(block=reader.new_block()), Scope())

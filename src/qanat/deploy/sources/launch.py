@@ -14,10 +14,15 @@ DocumentKind = Literal["shell", "guide", "compose", "kubernetes", "yaml", "env"]
 LaunchKind = Literal["serve", "proxy", "bench", "accuracy", "fragment"]
 Role = Literal["single", "prefill", "decode", "head", "worker", "proxy", "client"]
 Origin = Literal["export", "shell", "command", "container", "prose"]
-NoteKind = Literal["unreadable", "broken-continuation", "lost-flags", "text-in-command"]
+NoteKind = Literal[
+    "unreadable", "binary", "windows-lines", "broken-continuation", "lost-flags", "text-in-command"
+]
 
 FLAG = re.compile(r"(?:--?|[–—]+-?)[A-Za-z][\w.+-]*", re.ASCII)
 """A flag as it is written, wrong dashes among them."""
+
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
 @dataclass(frozen=True)
@@ -26,7 +31,8 @@ class Note:
 
     Attributes:
         kind: `unreadable`: could not be read, nothing in it is checked; `broken-continuation`: blanks behind a
-            backslash at the end of a line; `lost-flags`: flags on a line of their own, behind a line that does not
+            backslash at the end of a line; `binary`: the file is no text; `windows-lines`: lines of a script end
+            as on Windows; `lost-flags`: flags on a line of their own, behind a line that does not
             end with a backslash (they are read as if it did); `text-in-command`: prose stands right behind a
             command, as happens when a page is copied.
         place: where.
@@ -253,7 +259,11 @@ def read_flags(argv: tuple[Value, ...]) -> tuple[tuple[Value, ...], tuple[Flag, 
     flags: list[Flag] = []
     for value in argv:
         match = FLAG.match(value.text)
-        if match and (match.end() == len(value.text) or value.text[match.end()] == "="):
+        if match and _CONTROL.match(
+            value.text, match.end()
+        ):  # no flag that any program has, and no value either
+            flags.append(Flag(value.text, value.text, value.place))
+        elif match and (match.end() == len(value.text) or value.text[match.end()] == "="):
             name = match.group()
             behind = () if match.end() == len(value.text) else (value.part(match.end() + 1, len(value.text)),)
             place = value.place_of(0, match.end()) if behind else value.place

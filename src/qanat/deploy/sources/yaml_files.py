@@ -20,6 +20,7 @@ from qanat.deploy.sources.yaml_values import (
     MAX_DEPTH,
     Node,
     as_json,
+    expanded_size,
     members_of,
     merged_members,
     scalar_value,
@@ -35,6 +36,8 @@ PLAN_KEYS = frozenset({"wish", "roles", "nodes"})
 """All of them say that a mapping is a plan of `qanat deploy plan`, which starts nothing itself."""
 ENVIRONMENT_KEY = re.compile(r"envs?|env_\w+|environment")
 COMMAND = re.compile(r"\bvllm\s+serve\b|vllm\.entrypoints\.openai\.api_server")
+MAX_ALIASED_NODES = 100_000
+"""Nodes that aliases may stand for beside those that are written."""
 VARIABLE_NAME = re.compile(r"[A-Z][A-Z0-9_]*", re.ASCII)
 
 
@@ -42,12 +45,16 @@ def compose(text: str) -> list[Node]:
     """The YAML documents of a text.
 
     Raises:
-        yaml.YAMLError: no YAML.
+        yaml.YAMLError: no YAML, or one whose aliases stand for too much or for themselves.
         RecursionError: nested too deeply.
     """
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     readable = re.sub("[\ud800-\udfff]", "x", text)
-    return [node for node in yaml.compose_all(readable, Loader=loader) if node is not None]
+    nodes = [node for node in yaml.compose_all(readable, Loader=loader) if node is not None]
+    sizes: dict[int, int] = {}
+    if sum(expanded_size(node, sizes) for node in nodes) > len(sizes) + MAX_ALIASED_NODES:
+        raise yaml.MarkedYAMLError(problem="its aliases stand for too much, or for themselves")
+    return nodes
 
 
 def kind_of(nodes: list[Node]) -> DocumentKind | None:

@@ -15,6 +15,23 @@ VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)|\$\(([A-Za-z_]\w*)\)")
 Node = yaml.nodes.Node
 
 
+ENDLESS = 10**12
+"""Nodes of an alias that stands for what it is in."""
+
+
+def expanded_size(node: Node, sizes: dict[int, int]) -> int:
+    """How many nodes a walk visits that goes through every alias; `sizes` gets one entry for each written node."""
+    known = sizes.get(id(node))
+    if known is not None:
+        return known
+    sizes[id(node)] = ENDLESS
+    parts = node.value if isinstance(node, yaml.SequenceNode) else []
+    if isinstance(node, yaml.MappingNode):
+        parts = [part for pair in node.value for part in pair]
+    sizes[id(node)] = 1 + sum(expanded_size(part, sizes) for part in parts)
+    return sizes[id(node)]
+
+
 def members_of(node: Node | None) -> dict[str, Node]:
     """The members of a mapping by their keys; empty for anything else."""
     if not isinstance(node, yaml.MappingNode):

@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 
 from qanat.core.errors import ConfigError
+from qanat.deploy.render.addresses import LOCAL_IPV4
 from qanat.deploy.render.deployment_file import DEPLOYMENT_FILE, FORMAT
-from qanat.deploy.render.env_file import LOCAL_ADDRESS
 
 READY_TIMEOUT = "READY_TIMEOUT_S"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -103,7 +103,7 @@ class Folder:
 
     def url(self, node_name: str, port: int, path: str) -> str:
         """Where a node answers; on the loopback interface if it has no address."""
-        address = self.addresses.get(node_name) or LOCAL_ADDRESS
+        address = self.addresses.get(node_name) or LOCAL_IPV4
         return f"http://{f'[{address}]' if ':' in address else address}:{port}{path}"
 
     def nodes_here(self, names: Sequence[str], own_addresses: Collection[str]) -> tuple[DeployedNode, ...]:

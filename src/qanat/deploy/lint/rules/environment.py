@@ -19,6 +19,8 @@ from qanat.deploy.sources.launch import Assignment
 COMPLETE_PREFIXES = ("VLLM_",)
 """Variables that begin so are all known; for others only a likely misspelling is reported."""
 OTHER_PROGRAMS = ("NCCL_", "CUDA_", "PYTORCH_CUDA_", "PYTORCH_ALLOC")
+MIN_CHARS = 10
+"""Of a variable whose name may be a misspelt one; shorter ones are like too many."""
 MIN_LIKENESS = 0.87
 ALIAS = "VLLM_ASCEND_ENABLE_FLASHCOMM"
 _BRANCH = re.compile(r"(?:^|[\s;])(?:else|elif|fi|done|esac|;;)(?:[\s;]|$)")
@@ -69,9 +71,11 @@ def _unknown(view: DocumentView, assignment: Assignment, version: Version) -> It
     name = assignment.name
     if name.startswith(OTHER_PROGRAMS) or name in view.used_names:
         return
+    if len(name) < MIN_CHARS and not name.startswith(COMPLETE_PREFIXES):
+        return
     near = nearest(name, _present(view.knowledge, version))
     likeness = SequenceMatcher(None, name, near).ratio() if near else 0.0
-    if not name.startswith(COMPLETE_PREFIXES) and (likeness < MIN_LIKENESS or len(name) < 10):
+    if not name.startswith(COMPLETE_PREFIXES) and likeness < MIN_LIKENESS:
         return
     advice = f"did you mean {near}?" if near else "no variable is like it"
     yield Hit("ENV023", assignment.place, f"nothing reads {name}; {advice}", advice)

@@ -19,6 +19,8 @@ _OTHER_PROGRAMS = frozenset(("--help", "-h", "--version", "-v"))
 _MANY_WORDS = frozenset(("--served-model-name",))
 _OPEN = re.compile(r"[$`\\]|\.\.\.|^\W+$")
 """Words that are no words of the program's: left out by a guide, or what a damaged line leaves."""
+MAX_ADVISED = 100
+"""Unknown flags of one command for which the nearest name is looked for; a command with more is none of vLLM's."""
 _MULTIPLE = frozenset(("--middleware", "--lora-modules", "--header", "--extra-body"))
 
 
@@ -36,10 +38,6 @@ def dashes(view: LaunchView) -> Iterator[Hit]:
                 right = "-" + flag.written
                 message = f"{flag.written} has one dash; a long flag has two"
                 yield Hit("CLI002", flag.place, message, f"write {right}", (Edit(flag.place, right),))
-
-
-def _has_wrong_dash(view: LaunchView, flag: Flag) -> bool:
-    return _WRONG_DASH.match(flag.written) is not None or any(hit.place == flag.place for hit in dashes(view))
 
 
 @on_flags("CLI005", "CLI006", "CLI009", "CLI011", "CLI017")
@@ -71,9 +69,10 @@ def known(view: LaunchView) -> Iterator[Hit]:
             message = f"{named.flag.written} is documented as {right}"
             edit = Edit(named.flag.place, right)
             yield Hit("CLI006", named.flag.place, message, f"write {right}", (edit,))
-    for flag in view.unresolved:
-        if flag.name not in _OTHER_PROGRAMS and not _has_wrong_dash(view, flag):
-            yield _unknown(view, flag)
+    with_dashes = {hit.place for hit in dashes(view)} if view.unresolved else set()
+    for number, flag in enumerate(view.unresolved):
+        if flag.name not in _OTHER_PROGRAMS and flag.place not in with_dashes:
+            yield _unknown(view, flag, has_advice=number < MAX_ADVISED)
 
 
 def _start(flag: Flag, num_chars: int) -> Place:
@@ -91,10 +90,11 @@ def _heir(named: Named) -> str:
     return f"remove it; instead: {replacement}"
 
 
-def _unknown(view: LaunchView, flag: Flag) -> Hit:
+def _unknown(view: LaunchView, flag: Flag, has_advice: bool) -> Hit:
     assert view.names is not None
-    near = view.names.nearest(flag.name)
+    near = view.names.nearest(flag.name) if has_advice else None
     advice = f"did you mean {near}?" if near else "no flag is like it"
+    advice = advice if has_advice else "it is one of many"
     return Hit("CLI017", flag.place, f"{view.launch.program} has no flag {flag.written}; {advice}", advice)
 
 

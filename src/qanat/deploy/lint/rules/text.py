@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from qanat.deploy.knowledge.kinds.models import ModelFacts
 from qanat.deploy.knowledge.versions import is_in_range
 from qanat.deploy.lint.files import DocumentView
+from qanat.deploy.lint.finding import Edit
 from qanat.deploy.lint.registry import Hit, on_document
 from qanat.deploy.sizing.capture import hybrid_block_size
 from qanat.deploy.sources.launch import NoteKind
@@ -31,13 +32,15 @@ MIN_DRIVER = (25, 5, 1)
 STREAMS_SINCE = "0.18.0rc1"
 NOTE_RULES: dict[NoteKind, str] = {
     "unreadable": "LNT001",
+    "binary": "LNT003",
+    "windows-lines": "CLI029",
     "broken-continuation": "CLI024",
     "lost-flags": "CLI024",
     "text-in-command": "CLI025",
 }
 
 
-@on_document("LNT001", "CLI024", "CLI025")
+@on_document("LNT001", "LNT003", "CLI024", "CLI025", "CLI029")
 def notes(view: DocumentView) -> Iterator[Hit]:
     """Damage that reading found."""
     for note in view.document.notes:
@@ -45,7 +48,11 @@ def notes(view: DocumentView) -> Iterator[Hit]:
         is_output = note.kind == "unreadable" and view.document.kind == "guide" and not _WORTH.search(text)
         if is_output:
             continue
-        yield Hit(NOTE_RULES[note.kind], note.place, note.message)
+        edits: tuple[Edit, ...] = ()
+        if note.kind == "windows-lines":
+            whole = view.document.text
+            edits = (Edit(view.place(0, len(whole)), whole.replace("\r\n", "\n")),)
+        yield Hit(NOTE_RULES[note.kind], note.place, note.message, edits=edits)
 
 
 @on_document("HOST007", "HOST011")

@@ -47,11 +47,10 @@ wait_until_ready() {
 refuse_taken_port() {
   local address="${ready_url#http://}" host
   address="${address%%/*}"
-  host="${address%:*}"
-  host="${host#\[}"
+  host="$(printf '%s' "${address%:*}" | tr -d '[]')"
   # shellcheck disable=SC2016 # it is the inner shell that puts values in
   if [[ -n "$ready_url" ]] &&
-    timeout 2 bash -c 'exec 3<>"/dev/tcp/$1/$2"' connect "${host%\]}" "${address##*:}" 2>/dev/null; then
+    timeout 2 bash -c 'exec 3<>"/dev/tcp/$1/$2"' connect "$host" "${address##*:}" 2>/dev/null; then
     fail "another program listens on $address already; stop it, or plan with another port"
   fi
 }
