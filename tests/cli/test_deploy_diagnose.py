@@ -8,6 +8,7 @@ import io
 import json
 import os
 import random
+import socket
 import stat
 import subprocess
 import sys
@@ -463,3 +464,36 @@ def test_a_server_without_metrics_says_so(capsys: pytest.CaptureFixture[str]) ->
     with serving("nothing") as address:
         assert main(["deploy", "diagnose", "--metrics", f"{address}/v1"]) == 2
     assert "answered 404" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (b"\x1b]0;title\x07 no status line\r\n\r\n", "does not speak HTTP"),
+        (b"HTTP/1.1 200 OK\r\nA: ", "did not answer in"),
+    ],
+)
+def test_an_address_that_answers_oddly_is_told(
+    words: bytes, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second drips: each byte comes before the socket's timeout, all of them together never end."""
+    monkeypatch.setattr("qanat.deploy.diagnose.metrics.TIMEOUT_S", 1.0)
+    is_over = threading.Event()
+
+    def serve() -> None:
+        with listener, contextlib.suppress(OSError):
+            connection, _ = listener.accept()
+            with connection:
+                connection.sendall(words)
+                while words.startswith(b"HTTP") and not is_over.wait(0.1):
+                    connection.sendall(b"a")
+
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    thread = threading.Thread(target=serve)
+    thread.start()
+    assert main(["deploy", "diagnose", "--metrics", f"http://127.0.0.1:{port}"]) == 2
+    is_over.set()
+    thread.join()
+    output = capsys.readouterr().err
+    assert said in output and "\x1b" not in output

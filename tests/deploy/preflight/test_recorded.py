@@ -243,7 +243,11 @@ def test_inside_the_image() -> None:
 
 
 @pytest.mark.parametrize("case", sorted(path.name for path in RECORDED.iterdir()))
-@pytest.mark.parametrize("build", [None, single_node, two_nodes, disaggregated], ids=str)
+@pytest.mark.parametrize(
+    "build",
+    [None, single_node, two_nodes, disaggregated],
+    ids=lambda build: getattr(build, "__name__", "no plan"),
+)
 def test_no_check_fails_itself(case: str, build: Any) -> None:
     plan = build() if build else None
     targets = [target_of(plan, node.name) for node in plan.nodes] if plan else [Target()]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
+import queue
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -230,15 +233,31 @@ def _read(path: str) -> str:
 
 def _fetch(address: str) -> str:
     url = address if address.rstrip("/").endswith("/metrics") else address.rstrip("/") + "/metrics"
+    outcome: queue.SimpleQueue[str | Exception] = queue.SimpleQueue()
+
+    def fetch() -> None:
+        try:
+            outcome.put(_answer(url))
+        except Exception as error:
+            outcome.put(error)
+
+    # Timeouts of sockets begin anew with every byte; a server that drips must not hold the command.
+    threading.Thread(target=fetch, daemon=True).start()
+    try:
+        got = outcome.get(timeout=TIMEOUT_S)
+    except queue.Empty:
+        raise ConfigError(f"{url} did not answer in {TIMEOUT_S:.0f} s.", param="--metrics") from None
+    if isinstance(got, urllib.error.HTTPError):
+        raise ConfigError(f"{url} answered {got.code}; is metrics switched off there?", param="--metrics")
+    if isinstance(got, http.client.HTTPException):
+        raise ConfigError(f"{url} does not speak HTTP; is it the port of the API?", param="--metrics")
+    if isinstance(got, Exception):
+        raise ConfigError(f"{url} cannot be reached: {getattr(got, 'reason', got)}", param="--metrics")
+    return got
+
+
+def _answer(url: str) -> str:
     # A web proxy of the environment is of no use for a server of one's own, and often in the way.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(url, timeout=TIMEOUT_S) as reply:
-            return cast(bytes, reply.read(MAX_BYTES)).decode("utf-8", errors="replace")
-    except urllib.error.HTTPError as error:
-        raise ConfigError(
-            f"{url} answered {error.code}; is metrics switched off there?", param="--metrics"
-        ) from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "reason", error)
-        raise ConfigError(f"{url} cannot be reached: {reason}", param="--metrics") from None
+    with opener.open(url, timeout=TIMEOUT_S) as reply:
+        return cast(bytes, reply.read(MAX_BYTES)).decode("utf-8", errors="replace")
