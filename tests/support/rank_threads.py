@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from qanat.platforms.gloo import GlooGroup, open_meeting_point, visit_meeting_point
+from qanat.platforms.cpu import CpuPlatform
 from qanat.platforms.groups import ParallelGroup, SingleGroup
 
 Result = TypeVar("Result")
@@ -17,11 +17,11 @@ def on_ranks(size: int, work: Callable[[ParallelGroup], Result]) -> list[Result]
     """What `work` returns on each rank, in order of rank; one rank runs in the calling thread."""
     if size == 1:
         return [work(SingleGroup())]
-    store = open_meeting_point(TIMEOUT_S)
+    place = CpuPlatform().meeting(None, TIMEOUT_S)
 
     def run(rank: int) -> Result:
-        own = store if rank == 0 else visit_meeting_point(store.port, TIMEOUT_S)
-        return work(GlooGroup(own, rank, size, TIMEOUT_S))
+        own = place if rank == 0 else CpuPlatform().meeting(place.port, TIMEOUT_S)
+        return work(own.join(rank, size, TIMEOUT_S))
 
     with ThreadPoolExecutor(size) as pool:
         return list(pool.map(run, range(size)))

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from qanat.core.batch import ScheduledBatch
-from qanat.core.errors import QanatError
+from qanat.core.errors import EngineDeadError, QanatError
 from qanat.core.outputs import RequestOutput
 from qanat.core.profile import ProfileReport
 from qanat.core.request import FinishReason, Request
@@ -67,9 +67,14 @@ class EngineCore:
             self._forms.wait(timeout_s)
 
     def idle(self) -> None:
-        """To be called when nothing has been asked for a while: what takes time once is done then."""
+        """To be called when nothing has been asked for a while: what takes time once is done then.
+
+        Raises:
+            EngineDeadError: a worker has died meanwhile.
+        """
         if self._forms is not None:
             self._forms.warm_up()
+        self._executor.check()
 
     def add(self, request: Request, failure: QanatError | None = None) -> None:
         """Admits a request to the queue, once its form is compiled; a refusal becomes its terminal output.
@@ -132,6 +137,8 @@ class EngineCore:
 
     def _give_up(self, error: Exception) -> list[RequestOutput]:
         """Ends all requests after a step that failed; what comes later is served, unless steps keep failing."""
+        if isinstance(error, EngineDeadError):  # its workers are gone: no later step can succeed
+            raise error
         self._num_failures += 1
         if self._num_failures >= MAX_FAILURES_IN_A_ROW:
             raise error

@@ -183,7 +183,10 @@ def serve(folder: Path, config: ResolvedConfig) -> int:
         return 1
     logger.info("kernels:\n%s", "\n".join(ready.op_table))
     process.send(ready)
-    process.run(core)
+    try:
+        process.run(core)
+    finally:
+        core.shutdown()  # workers in processes of their own must not wait for a core that has failed
 
 
 if __name__ == "__main__":

@@ -191,7 +191,7 @@ def _check_tensor(name: str, target: Target, parameter: WeightParameter, checkpo
 
 
 def _check_tied_head(name: str, model: CausalLM, shard: Shard | None, checkpoint: Checkpoint) -> None:
-    """A tied checkpoint may repeat the embedding as its head, but not bring another one; each rank looks at its rows."""
+    """A tied checkpoint may repeat the embedding as its head, but bring no other; each rank looks at its rows."""
     head, _ = _read_float(name, checkpoint, shard)
     embedding = next((n for n in checkpoint.owner if _targets(model, n, _EMBEDDING)), None)
     if embedding is None or not torch.equal(head, _read_float(embedding, checkpoint, shard)[0]):

@@ -8,21 +8,29 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from qanat.platforms.groups import ParallelGroup
+
 LOOPBACK = "127.0.0.1"
 
 
-def open_meeting_point(timeout_s: float) -> dist.TCPStore:
-    """The store at which ranks find each other, on a free port of the loopback interface; for rank 0.
+class GlooMeeting:
+    """A `Meeting` on the loopback interface.
 
     Args:
-        timeout_s: how long a look-up waits for what another rank has not written yet.
+        port: of the meeting that another process has opened; None opens one on a free port.
+        timeout_s: how long a rank waits for what another one has not said yet.
     """
-    return dist.TCPStore(LOOPBACK, 0, None, True, timedelta(seconds=timeout_s), wait_for_workers=False)
 
+    def __init__(self, port: int | None, timeout_s: float) -> None:
+        """Listens, or connects."""
+        span, is_host = timedelta(seconds=timeout_s), port is None
+        self._store = dist.TCPStore(LOOPBACK, port or 0, None, is_host, span, wait_for_workers=False)
+        self.port: int = self._store.port
+        self.address = LOOPBACK
 
-def visit_meeting_point(port: int, timeout_s: float) -> dist.TCPStore:
-    """The same store, from the other ranks."""
-    return dist.TCPStore(LOOPBACK, port, None, False, timedelta(seconds=timeout_s))
+    def join(self, rank: int, size: int, timeout_s: float) -> ParallelGroup:
+        """See `Meeting`."""
+        return GlooGroup(self._store, rank, size, timeout_s)
 
 
 class GlooGroup:

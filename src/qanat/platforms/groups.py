@@ -33,6 +33,31 @@ class ParallelGroup(Protocol):
         ...
 
 
+class Meeting(Protocol):
+    """Where the ranks of a group find each other.
+
+    Attributes:
+        port: by which other processes find it.
+        address: of the interface over which its ranks are connected.
+    """
+
+    port: int
+    address: str
+
+    def join(self, rank: int, size: int, timeout_s: float) -> ParallelGroup:
+        """Returns once all ranks are connected.
+
+        Args:
+            rank: this process's place.
+            size: number of ranks.
+            timeout_s: a rank that is silent for so long in the middle of a collective makes it fail.
+
+        Raises:
+            RuntimeError: the others did not come.
+        """
+        ...
+
+
 class SingleGroup:
     """A `ParallelGroup` of one rank: there is nothing to exchange."""
 
