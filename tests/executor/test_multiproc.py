@@ -105,6 +105,41 @@ def test_a_rank_that_is_killed_is_named_and_ends_all() -> None:
         executor.shutdown()
 
 
+@pytest.mark.slow
+def test_of_four_ranks_the_one_that_was_killed_is_named() -> None:
+    alone, config = Loop(tiny_config()), shared_config(4)
+    executor = start(config)
+    try:
+        loop = Loop(config, executor)
+        for each in (alone, loop):
+            requests_in(each)
+            each.run()
+        assert loop.tokens == alone.tokens
+        victim = executor._ranks.peers[1].process.pid
+        loop.add("late", random_prompt(9, 9), 50)
+        loop.step()
+        os.kill(victim, signal.SIGKILL)
+        with pytest.raises(EngineDeadError, match=rf"Rank 2 \(process {victim}\) was killed by SIGKILL"):
+            loop.run()
+    finally:
+        executor.shutdown()
+
+
+@pytest.mark.slow
+def test_a_rank_that_stands_still_in_a_step_is_not_waited_for_longer_than_the_step_timeout() -> None:
+    config = shared_config(step_timeout_s=3.0)
+    executor = start(config)
+    try:
+        loop = Loop(config, executor)
+        requests_in(loop)
+        loop.step()
+        os.kill(executor._ranks.peers[0].process.pid, signal.SIGSTOP)
+        with pytest.raises(EngineDeadError, match="A step failed on rank 0, which ends all ranks"):
+            loop.run()
+    finally:
+        executor.shutdown()
+
+
 def test_a_rank_that_dies_while_nothing_is_asked_is_noticed() -> None:
     executor = start(shared_config())
     try:

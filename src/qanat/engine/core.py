@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from qanat.core.batch import ScheduledBatch
-from qanat.core.errors import EngineDeadError, QanatError
+from qanat.core.errors import QanatError
 from qanat.core.outputs import RequestOutput
 from qanat.core.profile import ProfileReport
 from qanat.core.request import FinishReason, Request
@@ -137,8 +137,6 @@ class EngineCore:
 
     def _give_up(self, error: Exception) -> list[RequestOutput]:
         """Ends all requests after a step that failed; what comes later is served, unless steps keep failing."""
-        if isinstance(error, EngineDeadError):  # its workers are gone: no later step can succeed
-            raise error
         self._num_failures += 1
         if self._num_failures >= MAX_FAILURES_IN_A_ROW:
             raise error

@@ -103,13 +103,13 @@ class MultiprocExecutor:
         """Runs the step on all ranks; the future is done, with rank 0's result or with what ended the group."""
         future: Future[StepOutput] = Future()
         worker = self._loaded()
-        try:
-            if self._death is not None:
-                raise self._death
-            self._ranks.send(self._encoder.encode(without_choices(batch)))
-            future.set_result(worker.execute(batch))
-        except Exception as error:  # whoever asks for the result meets it
-            self._death = self._death or self._cause(error)
+        if self._death is None:
+            try:
+                self._ranks.send(self._encoder.encode(without_choices(batch)))
+                future.set_result(worker.execute(batch))
+            except Exception as error:  # whoever asks for the result meets it
+                self._death = self._cause(error)
+        if self._death is not None:
             future.set_exception(self._death)
         return future
 
@@ -157,7 +157,8 @@ class MultiprocExecutor:
         try:
             self._ranks.check(LAST_WORD_S)
         except EngineDeadError as death:
-            return death
+            # A new one: where the collective broke on this rank explains nothing and would stand in the log first.
+            return EngineDeadError(death.message)
         logger.error("The step failed on rank 0.", exc_info=error)
         return EngineDeadError(
             f"A step failed on rank 0, which ends all ranks: {type(error).__name__}: {error}"
