@@ -141,13 +141,13 @@ def test_the_memory_of_each_rank_is_shown(
     arguments = [model, "--available-memory", "2GiB", "--max-num-seqs", "7"]
     alone, shared = plan(capsys, *arguments), plan(capsys, *arguments, "-tp", "2")
     assert (alone["num_ranks"], shared["num_ranks"]) == (1, 2)
-    assert shared["memory"]["available_bytes"] == 2**30
+    assert shared["memory"]["available_bytes"] == (2 * 2**30 - 160 * 2**20) // 2
     for name in ("block_bytes", "state_bytes"):
         assert 2 * shared["memory"][name] == alone["memory"][name]
     assert shared["memory"]["weight_bytes"] < 0.6 * alone["memory"]["weight_bytes"]
     assert main(["plan", *arguments, "-tp", "2"]) == 0
     text = capsys.readouterr().out
-    assert "Memory of each of 2 ranks" in text and "1/2 of as asked" in text
+    assert "Memory of each of 2 ranks" in text and "1/2 of what 160 MiB per further process leave: as asked" in text
 
 
 def test_a_size_that_does_not_divide_the_model_is_refused_with_those_that_do(

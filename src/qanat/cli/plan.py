@@ -223,10 +223,13 @@ def _memory_lines(prepared: Prepared, start: StartPlan) -> Iterator[tuple[str, s
         yield _size("states", memory.states_bytes, what)
     yield _size("total", memory.total_bytes, "")
     yield _size("budget", memory.budget_bytes, "")
+    from qanat.worker.memory_plan import RANK_PROCESS_BYTES, rank_bytes
+
     num_ranks = start.config.tensor_parallel_size
-    is_here = memory.available_bytes == prepared.machine.available_bytes // num_ranks
-    source = prepared.machine.memory_bound if is_here else "as asked"
-    share = f"1/{num_ranks} of {source}" if num_ranks > 1 else source
+    is_here = memory.available_bytes == rank_bytes(prepared.machine.available_bytes, num_ranks)
+    share = prepared.machine.memory_bound if is_here else "as asked"
+    if num_ranks > 1:
+        share = f"1/{num_ranks} of what {RANK_PROCESS_BYTES // MIB} MiB per further process leave: {share}"
     yield _size("available", memory.available_bytes, share)
 
 

@@ -166,6 +166,7 @@ class MultiprocExecutor:
 
     def _hear_reports(self, own: RankReport) -> None:
         """Waits for every rank's report and compares it; says which one is silent."""
+        _log_report(own)
         for peer in self._ranks.peers:
             report = self._next(peer, self._join_deadline_s, "did not report")
             assert isinstance(report, RankReport)
@@ -175,15 +176,7 @@ class MultiprocExecutor:
                     f"{peer.name} on {report.host} can take {report.available_bytes:,} bytes, and each rank needs "
                     f"{self.memory_plan.total_bytes:,}. Lower --memory-share or --kv-cache-memory-bytes."
                 )
-            logger.info(
-                "Rank %d: process %d on %s (%s), %s, configuration %s",
-                report.rank,
-                report.pid,
-                report.host,
-                report.address,
-                ", ".join(f"{name} {version}" for name, version in report.versions.items()),
-                report.config_digest[:12],
-            )
+            _log_report(report)
 
     def _join(self, meeting: Meeting) -> ParallelGroup:
         """Connects all ranks; in a thread, so that one that dies meanwhile is noticed."""
@@ -223,3 +216,16 @@ class MultiprocExecutor:
     def _within(self) -> str:
         seconds = min(JOIN_TIMEOUT_S, self._config.init_timeout_s)
         return f"within {seconds:.0f} s (at most --init-timeout-s, now {self._config.init_timeout_s:.0f})"
+
+
+def _log_report(report: RankReport) -> None:
+    versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
+    logger.info(
+        "Rank %d: process %d on %s (%s), %s, configuration %s",
+        report.rank,
+        report.pid,
+        report.host,
+        report.address,
+        versions,
+        report.config_digest[:12],
+    )

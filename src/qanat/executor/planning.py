@@ -9,7 +9,7 @@ from qanat.config.resolved import ResolvedConfig
 from qanat.core.decision import Decision
 from qanat.core.errors import CapacityError
 from qanat.core.memory_plan import MemoryPlan
-from qanat.worker.memory_plan import max_tokens_that_fit, plan_memory
+from qanat.worker.memory_plan import max_tokens_that_fit, plan_memory, rank_bytes
 from qanat.worker.weight_size import weight_bytes
 
 
@@ -39,7 +39,7 @@ def plan_start(config: ResolvedConfig, *, available_bytes: int) -> StartPlan:
         CapacityError: what was asked for does not fit; names the settings to change.
         CheckpointError: the model's family has no code.
     """
-    own_bytes = available_bytes // config.tensor_parallel_size
+    own_bytes = rank_bytes(available_bytes, config.tensor_parallel_size)
     return fit_limits(config, available_bytes=own_bytes, weight_bytes=weight_bytes(config))
 
 

@@ -17,6 +17,15 @@ SHARE_FLAG = "--memory-share (or --gpu-memory-utilization)"
 """Whichever of the two was given: the configuration no longer tells."""
 
 
+RANK_PROCESS_BYTES = 160 * MIB
+"""What the process of another rank takes before it loads anything: Python and torch (150 MiB were measured)."""
+
+
+def rank_bytes(available_bytes: int, num_ranks: int) -> int:
+    """Memory that each of the ranks of one machine can have, once their processes run."""
+    return max(0, available_bytes - (num_ranks - 1) * RANK_PROCESS_BYTES) // num_ranks
+
+
 def plan_memory(config: ResolvedConfig, *, available_bytes: int, weight_bytes: int) -> MemoryPlan:
     """Sizes everything that is allocated.
 

@@ -19,7 +19,7 @@ from qanat.platforms.cpu import CpuPlatform
 from qanat.platforms.groups import ParallelGroup, SingleGroup
 from qanat.worker.cache_tensors import DTYPES, allocate_cache
 from qanat.worker.load_bar import LoadBar
-from qanat.worker.memory_plan import plan_memory
+from qanat.worker.memory_plan import plan_memory, rank_bytes
 from qanat.worker.model_runner import ModelRunner, RunnerLimits
 from qanat.worker.profiler import Profiler
 from qanat.worker.weight_size import weight_bytes
@@ -59,7 +59,7 @@ class Worker:
         self._group: ParallelGroup = group or SingleGroup()
         self.memory_plan = memory_plan or plan_memory(
             config,
-            available_bytes=self._platform.memory().available_bytes // config.tensor_parallel_size,
+            available_bytes=rank_bytes(self._platform.memory().available_bytes, config.tensor_parallel_size),
             weight_bytes=weight_bytes(config),
         )
         self.profiler = Profiler(config.profiler)
