@@ -147,7 +147,10 @@ def test_the_memory_of_each_rank_is_shown(
     assert shared["memory"]["weight_bytes"] < 0.6 * alone["memory"]["weight_bytes"]
     assert main(["plan", *arguments, "-tp", "2"]) == 0
     text = capsys.readouterr().out
-    assert "Memory of each of 2 ranks" in text and "1/2 of what 160 MiB per further process leave: as asked" in text
+    assert (
+        "Memory of each of 2 ranks" in text
+        and "1/2 of what 160 MiB per further process leave: as asked" in text
+    )
 
 
 def test_a_size_that_does_not_divide_the_model_is_refused_with_those_that_do(

@@ -67,13 +67,16 @@ class EngineCore:
             self._forms.wait(timeout_s)
 
     def idle(self) -> None:
-        """To be called when nothing has been asked for a while: what takes time once is done then.
-
-        Raises:
-            EngineDeadError: a worker has died meanwhile.
-        """
+        """To be called when nothing has been asked for a while: what takes time once is done then."""
         if self._forms is not None:
             self._forms.warm_up()
+
+    def check(self) -> None:
+        """To be called between steps, and every second or so while there are none.
+
+        Raises:
+            EngineDeadError: a worker has died, so that no later step can succeed.
+        """
         self._executor.check()
 
     def add(self, request: Request, failure: QanatError | None = None) -> None:

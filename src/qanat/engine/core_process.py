@@ -92,6 +92,7 @@ class CoreProcess:
                 outputs = core.step()
                 self.send(StepDone(outputs, core.stats(), core.num_steps))
             core.end_overdue_profile()
+            core.check()
 
     def close(self) -> None:
         """Closes the sockets after what is queued has been sent."""
@@ -187,6 +188,7 @@ def serve(folder: Path, config: ResolvedConfig) -> int:
         process.run(core)
     finally:
         core.shutdown()  # workers in processes of their own must not wait for a core that has failed
+        process.close()
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ class Executor(Protocol):
         ...
 
     def check(self) -> None:
-        """To be called now and then while there is nothing to execute.
+        """To be called between steps, and now and then while there is nothing to execute; takes microseconds.
 
         Raises:
             EngineDeadError: a worker has died.

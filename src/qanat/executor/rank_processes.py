@@ -58,7 +58,7 @@ class Peer:
         """
         if self.unread:
             return self.unread.pop(0)
-        if not select.select([self.line], [], [], max(0.0, timeout_s))[0]:
+        if not _readable([self], max(0.0, timeout_s)):
             return None
         return self.read()
 
@@ -134,10 +134,8 @@ class RankProcesses:
         Raises:
             EngineDeadError: a rank has ended, or says that it fails.
         """
-        ready, _, _ = select.select([peer.line for peer in self.peers], [], [], timeout_s)
-        speaking = [peer for peer in self.peers if peer.line in ready]
         # One that has ended without a word comes first: the others have only noticed that it is gone.
-        for peer in sorted(speaking, key=lambda peer: not peer.has_hung_up):
+        for peer in sorted(_readable(self.peers, timeout_s), key=lambda peer: not peer.has_hung_up):
             message = peer.read()
             if isinstance(message, RankFailed):
                 raise EngineDeadError(f"{peer.name} failed: {message.message}")
@@ -188,3 +186,14 @@ class RankProcesses:
 
     def _wait_for_room(self) -> None:
         self.check(FULL_RING_PAUSE_S)
+
+
+def _readable(peers: Sequence[Peer], timeout_s: float) -> list[Peer]:
+    """Those with something to read on their lines, their end included; waits for one for at most so long."""
+    poll = (
+        select.poll()
+    )  # not select: it takes no descriptor above 1023, and `LLM` may live in a large program
+    by_descriptor = {peer.line.fileno(): peer for peer in peers}
+    for descriptor in by_descriptor:
+        poll.register(descriptor, select.POLLIN)
+    return [by_descriptor[descriptor] for descriptor, _ in poll.poll(timeout_s * 1000)]
