@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from qanat.config.access_options import AccessOptions
 from qanat.config.engine_config import OPTIONS, ServerOptions
 from qanat.config.operation_options import OperationOptions
 from qanat.config.options import options_of
-from tests.config.tiny_folder import write_model
+from tests.config.tiny_folder import TWO_CORES, write_model
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ def test_every_setting_of_the_engine_is_there_with_a_reason(
         "gpu_memory_utilization",
         "enable_prefix_caching",
         "async_scheduling",
-        "tensor_parallel_size",
+        "distributed_executor_backend",
         "pipeline_parallel_size",
         "data_parallel_size",
         "enable_expert_parallel",
@@ -75,9 +76,9 @@ def test_every_setting_of_the_engine_is_there_with_a_reason(
 
 
 def test_decisions_without_a_setting_are_listed(model: str, capsys: pytest.CaptureFixture[str]) -> None:
-    report = plan(capsys, model, "-tp", "8", "--swap-space", "4")
+    report = plan(capsys, model, "-dp", "8", "--swap-space", "4")
     decisions = {decision["field"]: decision for decision in report["decisions"]}
-    assert decisions["--tensor-parallel-size"]["got"] == 1
+    assert decisions["--data-parallel-size"]["got"] == 1
     assert decisions["--swap-space"]["wanted"] == 4.0
 
 
@@ -106,7 +107,7 @@ def test_what_does_not_fit_exits_with_1_and_what_to_change(
 
 
 def test_the_plan_for_people_shows_the_same_numbers(model: str, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = [model, "--available-memory", "2GiB", "-tp", "2"]
+    arguments = [model, "--available-memory", "2GiB", "-pp", "2"]
     memory = plan(capsys, *arguments)["memory"]
     assert main(["plan", *arguments]) == 0
     text = capsys.readouterr().out
@@ -129,7 +130,42 @@ def test_the_plan_for_people_shows_the_same_numbers(model: str, capsys: pytest.C
         "Requests that run",
     ):
         assert f"\n{title}" in f"\n{text}"
-    assert "--tensor-parallel-size 2 -> 1: not yet in this version" in text
+    assert "--pipeline-parallel-size 2 -> 1: not yet in this version" in text
+
+
+def test_the_memory_of_each_rank_is_shown(
+    model: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half the heads and experts, and half the memory; the vocabulary is read by half and kept by half."""
+    monkeypatch.setattr("qanat.config.prepare.read_machine", lambda: TWO_CORES)
+    arguments = [model, "--available-memory", "2GiB", "--max-num-seqs", "7"]
+    alone, shared = plan(capsys, *arguments), plan(capsys, *arguments, "-tp", "2")
+    assert (alone["num_ranks"], shared["num_ranks"]) == (1, 2)
+    assert shared["memory"]["available_bytes"] == (2 * 2**30 - 160 * 2**20) // 2
+    for name in ("block_bytes", "state_bytes"):
+        assert 2 * shared["memory"][name] == alone["memory"][name]
+    assert shared["memory"]["weight_bytes"] < 0.6 * alone["memory"]["weight_bytes"]
+    assert main(["plan", *arguments, "-tp", "2"]) == 0
+    text = capsys.readouterr().out
+    assert (
+        "Memory of each of 2 ranks" in text
+        and "1/2 of what 160 MiB per further process leave: as asked" in text
+    )
+
+
+def test_a_size_that_does_not_divide_the_model_is_refused_with_those_that_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "qanat.config.prepare.read_machine", lambda: dataclasses.replace(TWO_CORES, num_cores=64)
+    )
+    model = str(write_model(tmp_path / "model"))
+    assert main(["plan", model, "-tp", "3"]) == 2
+    error = capsys.readouterr().err
+    assert "3 does not divide 4 attention heads" in error and "Sizes that work: 1, 2, 4." in error
+    report = plan(capsys, model, "-tp", "16")
+    (row,) = [row for row in report["settings"] if row["flag"] == "--tensor-parallel-size"]
+    assert row["value"] == 4 and "at most 4 ranks" in row["reason"]
 
 
 def test_secrets_are_not_shown(

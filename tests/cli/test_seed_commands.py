@@ -76,10 +76,11 @@ def test_a_serve_command_resolves_and_fits(command: SeedCommand, model: Path) ->
     ):
         assert value is None or float(value) == got
     assert prepared.config.served_model_names == (given("--served-model-name"),)
+    num_ranks = int(given("-tp", "--tensor-parallel-size") or 1)
+    assert prepared.config.tensor_parallel_size == min(num_ranks, TWO_CORES.num_cores)
     decided = {decision.field for decision in prepared.decisions}
+    assert (num_ranks > TWO_CORES.num_cores) == ("--tensor-parallel-size" in decided)
     for flag, field in (
-        ("-tp", "--tensor-parallel-size"),
-        ("--tensor-parallel-size", "--tensor-parallel-size"),
         ("--enable-expert-parallel", "--enable-expert-parallel"),
         ("--enable-prefix-caching", "--enable-prefix-caching"),
         ("--async-scheduling", "--async-scheduling"),
@@ -94,8 +95,6 @@ def test_a_serve_command_resolves_and_fits(command: SeedCommand, model: Path) ->
         ("--trust-remote-code", "--trust-remote-code"),
         ("--mm-processor-cache-gb", "--mm-processor-cache-gb"),
         ("--allowed-local-media-path", "--allowed-local-media-path"),
-        ("--distributed-executor-backend", "--distributed-executor-backend"),
-        ("--distributed_executor_backend", "--distributed-executor-backend"),
     ):
         assert (flag in words) <= (field in decided), flag
     assert ("--profiler-config" in words) == (prepared.config.profiler is not None)

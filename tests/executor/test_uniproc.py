@@ -27,8 +27,8 @@ SAMPLED = {"temperature": 0.9, "top_k": 40, "min_p": 0.01}
 class Loop:
     """The engine's loop with the real scheduler, cache and executor, without processes."""
 
-    def __init__(self, config: ResolvedConfig) -> None:
-        self.executor: Executor = UniprocExecutor(config)
+    def __init__(self, config: ResolvedConfig, executor: Executor | None = None) -> None:
+        self.executor: Executor = executor or UniprocExecutor(config)
         plan = self.executor.memory_plan
         spec = cache_spec(
             config.model, block_size=config.cache.block_size, kv_dtype=config.cache.kv_cache_dtype

@@ -125,6 +125,7 @@ def settings(wishes: EngineConfig, config: ResolvedConfig, decisions: Sequence[D
         "num_gpu_blocks_override": cache.num_blocks_override,
         "block_size": cache.block_size,
         "kv_cache_dtype": cache.kv_cache_dtype,
+        "tensor_parallel_size": config.tensor_parallel_size,
         "num_threads": config.num_threads,
         "enable_nan_check": config.is_nan_check_enabled,
         "max_logprobs": config.max_logprobs,
@@ -160,6 +161,7 @@ def report(
         "decisions": [
             {"field": each.field, "wanted": each.wanted, "got": each.got, "why": each.why} for each in others
         ],
+        "num_ranks": start.config.tensor_parallel_size,
         "memory": {
             **dataclasses.asdict(memory),
             "blocks_bytes": memory.blocks_bytes,
@@ -183,7 +185,8 @@ def _print(prepared: Prepared, start: StartPlan, rows: Sequence[Row], others: Se
         echo("\nNamed at the start")
         for line in decision_lines(others):
             echo(f"  {line}")
-    echo("\nMemory")
+    num_ranks = start.config.tensor_parallel_size
+    echo("\nMemory" if num_ranks == 1 else f"\nMemory of each of {num_ranks} ranks")
     _table(list(_memory_lines(prepared, start)))
     echo("\nRequests that run at once")
     _table(
@@ -220,8 +223,14 @@ def _memory_lines(prepared: Prepared, start: StartPlan) -> Iterator[tuple[str, s
         yield _size("states", memory.states_bytes, what)
     yield _size("total", memory.total_bytes, "")
     yield _size("budget", memory.budget_bytes, "")
-    is_here = memory.available_bytes == prepared.machine.available_bytes
-    yield _size("available", memory.available_bytes, prepared.machine.memory_bound if is_here else "as asked")
+    from qanat.worker.memory_plan import RANK_PROCESS_BYTES, rank_bytes
+
+    num_ranks = start.config.tensor_parallel_size
+    is_here = memory.available_bytes == rank_bytes(prepared.machine.available_bytes, num_ranks)
+    share = prepared.machine.memory_bound if is_here else "as asked"
+    if num_ranks > 1:
+        share = f"1/{num_ranks} of what {RANK_PROCESS_BYTES // MIB} MiB per further process leave: {share}"
+    yield _size("available", memory.available_bytes, share)
 
 
 def _size(name: str, size_bytes: int, what: str) -> tuple[str, str, str]:

@@ -15,6 +15,7 @@ from typing import Any
 from qanat.config.access_options import AccessOptions
 from qanat.config.operation_options import OperationOptions
 from qanat.config.options import Option, option, options_of
+from qanat.config.parallel_options import ParallelOptions
 from qanat.config.values import Kind
 from qanat.core.decision import Decision
 
@@ -159,28 +160,6 @@ class SchedulerOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParallelOptions:
-    """Parallelism."""
-
-    tensor_parallel_size: int = option(
-        Kind.COUNT,
-        1,
-        "Ranks that share each layer; runs as 1 in this version.",
-        aliases=("-tp",),
-        minimum=1,
-    )
-    pipeline_parallel_size: int = option(
-        Kind.COUNT, 1, "Stages of layers; runs as 1 in this version.", aliases=("-pp",), minimum=1
-    )
-    data_parallel_size: int = option(
-        Kind.COUNT, 1, "Copies of the model; runs as 1 in this version.", aliases=("-dp",), minimum=1
-    )
-    enable_expert_parallel: bool = option(
-        Kind.SWITCH, False, "Spread experts over ranks; one rank holds all in this version.", aliases=("-ep",)
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
 class ExecutionOptions:
     """Execution."""
 
@@ -229,7 +208,11 @@ class ExecutionOptions:
         Kind.SWITCH, True, "End a request with an error when its logits are not finite."
     )
     init_timeout_s: float | None = option(
-        Kind.NUMBER, None, "Seconds within which the engine must be ready. Default: 600.", minimum=1
+        Kind.NUMBER,
+        None,
+        "Seconds within which the engine must be ready. Default: 600; ranks must report within 60 of them.",
+        aliases=("--init-timeout",),
+        minimum=1,
     )
     step_timeout_s: float | None = option(
         Kind.NUMBER,

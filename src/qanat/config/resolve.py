@@ -8,6 +8,7 @@ from qanat.config.limits import cache_limits, dtype_name, scheduler_limits
 from qanat.config.machine import MachineInfo
 from qanat.config.model_config import ModelConfig
 from qanat.config.model_source import DEMO_NAME
+from qanat.config.parallel import tensor_parallel_size
 from qanat.config.profiler import profiler_settings
 from qanat.config.resolved import ResolvedConfig
 from qanat.config.structured import structured_settings
@@ -50,6 +51,7 @@ def resolve(
     check_refused(wishes)
     said += decide_unbuilt(wishes)
     dtype = _dtype(wishes, model, said)
+    num_ranks = tensor_parallel_size(wishes, model, machine, said)
     _check_quantization(wishes, dtype, quantization, said)
     limits, open_limits = scheduler_limits(wishes, model, environment, said)
     config = ResolvedConfig(
@@ -61,11 +63,12 @@ def resolve(
         cache=cache_limits(wishes, dtype, said),
         load_format=wishes.load_format,
         seed=wishes.seed,
-        num_threads=_num_threads(wishes, model, machine, environment, said),
+        num_threads=_num_threads(wishes, model, machine, environment, num_ranks, said),
         is_nan_check_enabled=wishes.enable_nan_check,
         max_logprobs=wishes.max_logprobs,
         step_timeout_s=float(wishes.step_timeout_s or DEFAULT_STEP_TIMEOUT_S),
         init_timeout_s=float(wishes.init_timeout_s or DEFAULT_INIT_TIMEOUT_S),
+        tensor_parallel_size=num_ranks,
         open_limits=open_limits,
         profiler=profiler_settings(wishes.profiler_config, said),
         structured=structured_settings(
@@ -104,9 +107,10 @@ def _num_threads(
     model: ModelConfig,
     machine: MachineInfo,
     environment: Environment,
+    num_ranks: int,
     said: list[Decision],
 ) -> int:
-    """What was wished, else all cores but for small models; never more than the process has."""
+    """Of each rank: what was wished, else all cores but for small models; never more than the process has."""
     cores, wanted = machine.num_cores, wishes.num_threads
     if wanted is not None:
         if wanted > cores:
@@ -118,8 +122,10 @@ def _num_threads(
     assert isinstance(kept, int)
     if kept < 0:
         raise ConfigError(f"{variable}: {kept} is too small; the least is 0.", param=variable)
-    got = max(1, cores - kept)
+    got = max(1, (cores - kept) // num_ranks)
     why = "the cores that this process may use"
+    if num_ranks > 1:
+        why += f", shared by {num_ranks} ranks"
     if kept > 0:
         why = f"{variable} keeps {kept} of {cores} cores free"
     elif got > 1 and model.hidden_size <= SMALL_HIDDEN_SIZE:

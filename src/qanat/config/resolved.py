@@ -76,6 +76,7 @@ class ResolvedConfig:
         max_logprobs: most alternatives per position that a request may ask for.
         step_timeout_s: /health fails when work is pending and no step ended for so long.
         init_timeout_s: the engine process must be ready within this.
+        tensor_parallel_size: ranks that share every layer; each is a process of its own, but for the first.
         open_limits: of "max_model_len" and "max_num_seqs", those that nobody set; the memory plan may lower them.
         profiler: how profiles are recorded; None if that is switched off.
         structured: how forms of outputs are compiled.
@@ -95,6 +96,7 @@ class ResolvedConfig:
     max_logprobs: int = 20
     step_timeout_s: float = 120.0
     init_timeout_s: float = 600.0
+    tensor_parallel_size: int = 1
     open_limits: tuple[str, ...] = ()
     profiler: ProfilerSettings | None = None
     structured: StructuredSettings = StructuredSettings()

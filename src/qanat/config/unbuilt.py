@@ -11,7 +11,7 @@ from qanat.core.errors import ConfigError
 
 LATER = "not yet in this version"
 
-_PARALLEL_SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+_PARALLEL_SIZES = ("pipeline_parallel_size", "data_parallel_size")
 
 REASONING_PARSERS = ("qwen3",)
 """What there is; `none` switches it off."""
@@ -86,9 +86,9 @@ def _parallelism(wishes: EngineConfig) -> Iterator[Decision]:
         size = getattr(wishes, name)
         if size > 1:
             flag = "--" + name.replace("_", "-")
-            yield Decision(flag, size, 1, f"{LATER}: one worker computes the whole model")
+            yield Decision(flag, size, 1, f"{LATER}: one group of ranks computes the whole model")
     if wishes.enable_expert_parallel:
-        why = f"{LATER}: one worker holds all experts"
+        why = f"{LATER}: every rank holds a part of each expert"
         yield Decision("--enable-expert-parallel", True, False, why)
 
 

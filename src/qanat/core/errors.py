@@ -142,3 +142,11 @@ class EngineRestartingError(QanatError):
 
     code = "engine_restarting"
     status = 503
+
+
+def error_of(code: str, message: str) -> QanatError:
+    """The error of the class with this code, so that a refusal keeps its kind across the process boundary."""
+    for kind in list(globals().values()):
+        if isinstance(kind, type) and issubclass(kind, QanatError) and kind.code == code:
+            return kind(message)
+    return QanatError(message)

@@ -7,9 +7,12 @@ import time
 from qanat.cache.manager import HybridCacheManager
 from qanat.cache.spec import cache_spec
 from qanat.config.resolved import ResolvedConfig
+from qanat.config.sharding import rank_model
 from qanat.engine.core import EngineCore
 from qanat.engine.form_preparation import FormPreparation
 from qanat.engine.messages import Ready
+from qanat.executor.base import Executor
+from qanat.executor.multiproc import MultiprocExecutor
 from qanat.executor.planning import plan_start
 from qanat.executor.uniproc import UniprocExecutor
 from qanat.platforms.cpu import CpuPlatform
@@ -33,8 +36,13 @@ def build_core(config: ResolvedConfig, forms: FormFactory) -> tuple[EngineCore, 
     """
     start = plan_start(config, available_bytes=CpuPlatform().memory().available_bytes)
     config = start.config
-    executor = UniprocExecutor(config, start.memory, forms)
-    spec = cache_spec(config.model, block_size=config.cache.block_size, kv_dtype=config.cache.kv_cache_dtype)
+    executor: Executor = (
+        UniprocExecutor(config, start.memory, forms)
+        if config.tensor_parallel_size == 1
+        else MultiprocExecutor(config, start.memory, forms)
+    )
+    shape = rank_model(config.model, config.tensor_parallel_size)
+    spec = cache_spec(shape, block_size=config.cache.block_size, kv_dtype=config.cache.kv_cache_dtype)
     cache = HybridCacheManager(spec, start.memory.num_blocks, start.memory.num_states)
     preparation = FormPreparation(forms, config.structured.backend, config.scheduler.max_waiting_requests)
     core = EngineCore(Scheduler(config.scheduler, cache, time.monotonic), executor, forms=preparation)

@@ -71,6 +71,14 @@ class EngineCore:
         if self._forms is not None:
             self._forms.warm_up()
 
+    def check(self) -> None:
+        """To be called between steps, and every second or so while there are none.
+
+        Raises:
+            EngineDeadError: a worker has died, so that no later step can succeed.
+        """
+        self._executor.check()
+
     def add(self, request: Request, failure: QanatError | None = None) -> None:
         """Admits a request to the queue, once its form is compiled; a refusal becomes its terminal output.
 

@@ -92,6 +92,7 @@ class CoreProcess:
                 outputs = core.step()
                 self.send(StepDone(outputs, core.stats(), core.num_steps))
             core.end_overdue_profile()
+            core.check()
 
     def close(self) -> None:
         """Closes the sockets after what is queued has been sent."""
@@ -183,7 +184,11 @@ def serve(folder: Path, config: ResolvedConfig) -> int:
         return 1
     logger.info("kernels:\n%s", "\n".join(ready.op_table))
     process.send(ready)
-    process.run(core)
+    try:
+        process.run(core)
+    finally:
+        core.shutdown()  # workers in processes of their own must not wait for a core that has failed
+        process.close()
 
 
 if __name__ == "__main__":

@@ -7,10 +7,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from qanat.config.resolved import ResolvedConfig
-from qanat.core import errors
 from qanat.core.constraint import Constraint
 from qanat.core.decision import Decision
-from qanat.core.errors import QanatError
 from qanat.core.memory_plan import MemoryPlan
 from qanat.core.outputs import RequestOutput
 from qanat.core.profile import ProfileReport
@@ -133,11 +131,3 @@ class ProfileReply(msgspec.Struct, tag=True, frozen=True):
 
 ToCore = AddRequests | AbortRequest | UseVocabulary | StartProfile | StopProfile
 FromCore = Ready | StartFailed | StepDone | ProfileReply
-
-
-def error_of(code: str, message: str) -> QanatError:
-    """The error of the class with this code, so that a refusal keeps its kind across the process boundary."""
-    for kind in vars(errors).values():
-        if isinstance(kind, type) and issubclass(kind, QanatError) and kind.code == code:
-            return kind(message)
-    return QanatError(message)

@@ -17,7 +17,7 @@ import zmq
 import zmq.asyncio
 
 from qanat.config.resolved import ResolvedConfig
-from qanat.core.errors import EngineDeadError
+from qanat.core.errors import EngineDeadError, error_of
 from qanat.core.log_lines import present_format
 from qanat.engine.last_words import ask_for_stacks, describe_exit, read_last_words
 from qanat.engine.messages import (
@@ -28,7 +28,6 @@ from qanat.engine.messages import (
     Ready,
     StartFailed,
     ToCore,
-    error_of,
 )
 
 STOP_TIMEOUT_S = 5.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 
-from qanat.core.errors import QanatError
+from qanat.core.errors import QanatError, error_of
 from qanat.core.profile import ProfileReport
-from qanat.engine.messages import ProfileReply, error_of
+from qanat.engine.messages import ProfileReply
 
 
 class ProfileCalls:

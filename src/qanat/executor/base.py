@@ -21,7 +21,10 @@ class Executor(Protocol):
         ...
 
     def execute(self, batch: ScheduledBatch) -> Future[StepOutput]:
-        """Starts a step; the result, or the exception that ended it, is in the future."""
+        """Starts a step; the result, or the exception that ended it, is in the future.
+
+        After an `EngineDeadError` no step succeeds any more.
+        """
         ...
 
     def op_table(self) -> list[str]:
@@ -47,6 +50,14 @@ class Executor(Protocol):
 
     def end_overdue_profile(self) -> None:
         """Ends a profile that has run for as long as it may; costs nothing while there is none."""
+        ...
+
+    def check(self) -> None:
+        """To be called between steps, and now and then while there is nothing to execute; takes microseconds.
+
+        Raises:
+            EngineDeadError: a worker has died.
+        """
         ...
 
     def shutdown(self) -> None:

@@ -9,7 +9,7 @@ from qanat.config.resolved import ResolvedConfig
 from qanat.core.decision import Decision
 from qanat.core.errors import CapacityError
 from qanat.core.memory_plan import MemoryPlan
-from qanat.worker.memory_plan import max_tokens_that_fit, plan_memory
+from qanat.worker.memory_plan import max_tokens_that_fit, plan_memory, rank_bytes
 from qanat.worker.weight_size import weight_bytes
 
 
@@ -19,7 +19,7 @@ class StartPlan:
 
     Attributes:
         config: with limits that nobody set lowered to what fits.
-        memory: sizes of everything that is allocated.
+        memory: sizes of everything that each rank allocates.
         decisions: on the limits that were lowered.
     """
 
@@ -33,17 +33,18 @@ def plan_start(config: ResolvedConfig, *, available_bytes: int) -> StartPlan:
 
     Args:
         config: from `qanat.config.prepare`.
-        available_bytes: what the machine or the process's control group can give.
+        available_bytes: what the machine or the process's control group can give to all ranks together.
 
     Raises:
         CapacityError: what was asked for does not fit; names the settings to change.
         CheckpointError: the model's family has no code.
     """
-    return fit_limits(config, available_bytes=available_bytes, weight_bytes=weight_bytes(config))
+    own_bytes = rank_bytes(available_bytes, config.tensor_parallel_size)
+    return fit_limits(config, available_bytes=own_bytes, weight_bytes=weight_bytes(config))
 
 
 def fit_limits(config: ResolvedConfig, *, available_bytes: int, weight_bytes: int) -> StartPlan:
-    """`plan_start` for weights of a known size.
+    """`plan_start` for weights of a known size, with what one rank can have.
 
     A default number of requests gives way first: their recurrent states may take half of the cache at most. Then a
     default length is cut to what the KV blocks hold. Limits that somebody set are never changed.

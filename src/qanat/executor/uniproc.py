@@ -65,6 +65,9 @@ class UniprocExecutor:
         if self._worker is not None and self._worker.profiler.is_running:
             self._worker.profiler.end_overdue()
 
+    def check(self) -> None:
+        """There is no other process that could have died."""
+
     def shutdown(self) -> None:
         """Releases the model and the cache."""
         self._worker = None

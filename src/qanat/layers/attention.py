@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from qanat.config.model_config import ModelConfig
+from qanat.config.sharding import rank_model
 from qanat.kernels import ops
 from qanat.layers.context import ForwardContext
 from qanat.layers.linear import ColumnParallelLinear, RowParallelLinear
@@ -16,6 +17,7 @@ class FullAttention(nn.Module):
     """Softmax attention with grouped query heads.
 
     With an output gate, `q_proj` has twice the rows: for each head first the query, then the gate.
+    Tensor parallelism splits by head; a key-value head of which there are too few is held by several ranks.
 
     Args:
         config: the model.
@@ -29,14 +31,17 @@ class FullAttention(nn.Module):
         """Registers the parameters."""
         super().__init__()
         hidden, dim = config.hidden_size, config.head_dim
-        self.num_heads, self.num_kv_heads = config.num_attention_heads, config.num_key_value_heads
+        heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
+        own = rank_model(config, factory.group.size)
+        self.num_heads, self.num_kv_heads = own.num_attention_heads, own.num_key_value_heads
         self.head_dim, self.scale, self.cache_index = dim, dim**-0.5, cache_index
         self.has_gate = config.attention_output_gate
-        width = self.num_heads * dim
-        self.q_proj = ColumnParallelLinear(hidden, width * 2 if self.has_gate else width, factory)
-        self.k_proj = ColumnParallelLinear(hidden, self.num_kv_heads * dim, factory)
-        self.v_proj = ColumnParallelLinear(hidden, self.num_kv_heads * dim, factory)
-        self.o_proj = RowParallelLinear(width, hidden, factory)
+        width = heads * dim
+        q_width = width * 2 if self.has_gate else width
+        self.q_proj = ColumnParallelLinear(hidden, q_width, factory, num_units=(heads,))
+        self.k_proj = ColumnParallelLinear(hidden, kv_heads * dim, factory, num_units=(kv_heads,))
+        self.v_proj = ColumnParallelLinear(hidden, kv_heads * dim, factory, num_units=(kv_heads,))
+        self.o_proj = RowParallelLinear(width, hidden, factory, num_heads=heads)
         self.q_norm = RMSNorm(dim, config.rms_norm_eps, zero_centred, factory)
         self.k_norm = RMSNorm(dim, config.rms_norm_eps, zero_centred, factory)
 

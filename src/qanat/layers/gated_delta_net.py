@@ -6,11 +6,22 @@ import torch
 from torch import Tensor, nn
 
 from qanat.config.model_config import GatedDeltaNetConfig
+from qanat.config.sharding import rank_gdn
 from qanat.kernels import ops
 from qanat.layers.context import ForwardContext
 from qanat.layers.linear import ColumnParallelLinear, RowParallelLinear
 from qanat.layers.norm import GatedRMSNorm
 from qanat.quant.parameter import ParameterFactory, ParameterInfo
+
+
+def _sections(config: GatedDeltaNetConfig) -> tuple[int, ...]:
+    """Queries, keys and values, which are split each on their own."""
+    return config.key_dim, config.key_dim, config.value_dim
+
+
+def _num_units(config: GatedDeltaNetConfig) -> tuple[int, ...]:
+    """Heads in each section."""
+    return config.num_key_heads, config.num_key_heads, config.num_value_heads
 
 
 class DepthwiseConv(nn.Module):
@@ -19,8 +30,7 @@ class DepthwiseConv(nn.Module):
     def __init__(self, config: GatedDeltaNetConfig, factory: ParameterFactory) -> None:
         """Registers `weight`; tensor parallelism splits queries, keys and values each on their own."""
         super().__init__()
-        sections = (config.key_dim, config.key_dim, config.value_dim)
-        info = ParameterInfo(0, sections, dummy_std=config.conv_kernel_dim**-0.5)
+        info = ParameterInfo(0, _sections(config), _num_units(config), dummy_std=config.conv_kernel_dim**-0.5)
         self.weight = factory.make((config.conv_dim, 1, config.conv_kernel_dim), info)
 
 
@@ -29,7 +39,7 @@ class GatedDeltaNet(nn.Module):
 
     Args:
         hidden_size: width of the residual stream.
-        config: head counts and sizes.
+        config: head counts and sizes of the whole model; tensor parallelism splits by head.
         eps: of the gated norm.
         state_index: which entries of the context's conv and recurrent states are this layer's.
     """
@@ -44,11 +54,12 @@ class GatedDeltaNet(nn.Module):
     ) -> None:
         """Registers the parameters."""
         super().__init__()
-        self.config, self.state_index = config, state_index
-        sections = (config.key_dim, config.key_dim, config.value_dim)
+        self.config, self.state_index = rank_gdn(config, factory.group.size), state_index
         heads = config.num_value_heads
-        self.in_proj_qkv = ColumnParallelLinear(hidden_size, config.conv_dim, factory, sections)
-        self.in_proj_z = ColumnParallelLinear(hidden_size, config.value_dim, factory)
+        self.in_proj_qkv = ColumnParallelLinear(
+            hidden_size, config.conv_dim, factory, _sections(config), _num_units(config)
+        )
+        self.in_proj_z = ColumnParallelLinear(hidden_size, config.value_dim, factory, num_units=(heads,))
         self.in_proj_b = ColumnParallelLinear(hidden_size, heads, factory)
         self.in_proj_a = ColumnParallelLinear(hidden_size, heads, factory)
         self.conv1d = DepthwiseConv(config, factory)
@@ -56,7 +67,7 @@ class GatedDeltaNet(nn.Module):
         self.A_log = factory.make((heads,), ParameterInfo(0, dummy_mean=0.5, dummy_std=0.5), torch.float32)
         self.dt_bias = factory.make((heads,), ParameterInfo(0, dummy_mean=-1.0, dummy_std=0.5))
         self.norm = GatedRMSNorm(config.value_head_dim, eps, factory)
-        self.out_proj = RowParallelLinear(config.value_dim, hidden_size, factory)
+        self.out_proj = RowParallelLinear(config.value_dim, hidden_size, factory, num_heads=heads)
 
     def forward(self, x: Tensor, context: ForwardContext) -> Tensor:
         """[T, C] -> [T, C]."""

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from qanat.kernels import ops
 from qanat.layers.context import ForwardContext
+from qanat.platforms.groups import ParallelGroup, SingleGroup
 from qanat.quant.base import LinearMethod, LinearSizes
 from qanat.quant.parameter import ParameterFactory, ParameterInfo
 from qanat.quant.unquantized import UnquantizedLinear
@@ -30,23 +31,49 @@ class ColumnParallelLinear(LinearBase):
     """Tensor parallelism splits the outputs.
 
     Args:
-        num_inputs, num_outputs: columns and rows of the matrix.
+        num_inputs, num_outputs: columns and rows of the whole matrix.
         sections: parts of the outputs that are each split on their own; empty for one part.
+        num_units: heads in each section, which are never cut; empty where any row may be a boundary.
     """
 
     def __init__(
-        self, num_inputs: int, num_outputs: int, factory: ParameterFactory, sections: tuple[int, ...] = ()
+        self,
+        num_inputs: int,
+        num_outputs: int,
+        factory: ParameterFactory,
+        sections: tuple[int, ...] = (),
+        num_units: tuple[int, ...] = (),
     ) -> None:
         """Registers the parameters."""
-        super().__init__(LinearSizes(num_inputs, num_outputs, 0, sections), factory)
+        super().__init__(LinearSizes(num_inputs, num_outputs, 0, sections, num_units), factory)
 
 
 class RowParallelLinear(LinearBase):
-    """Tensor parallelism splits the inputs; the ranks' partial sums are added."""
+    """Tensor parallelism splits the inputs; the ranks' partial sums are added.
 
-    def __init__(self, num_inputs: int, num_outputs: int, factory: ParameterFactory) -> None:
+    Args:
+        num_inputs, num_outputs: columns and rows of the whole matrix.
+        num_heads: heads that the inputs are made of, which are never cut; 0 where any column may be a boundary.
+        is_reduced: False leaves the partial sum to a caller who adds more to it before the ranks exchange it.
+    """
+
+    def __init__(
+        self,
+        num_inputs: int,
+        num_outputs: int,
+        factory: ParameterFactory,
+        *,
+        num_heads: int = 0,
+        is_reduced: bool = True,
+    ) -> None:
         """Registers the parameters."""
-        super().__init__(LinearSizes(num_inputs, num_outputs, 1), factory)
+        num_units = (num_heads,) if num_heads else ()
+        super().__init__(LinearSizes(num_inputs, num_outputs, 1, num_units=num_units), factory)
+        self._group: ParallelGroup = factory.group if is_reduced else SingleGroup()
+
+    def forward(self, x: Tensor, context: ForwardContext) -> Tensor:
+        """This rank's part of the inputs [T, in] -> [T, out]."""
+        return self._group.all_reduce(self.method.apply(self, x, context))
 
 
 class ReplicatedLinear(LinearBase):
@@ -63,10 +90,11 @@ class LogitsHead(LinearBase):
     def __init__(self, hidden_size: int, vocab_size: int, factory: ParameterFactory) -> None:
         """Registers the parameters."""
         super().__init__(LinearSizes(hidden_size, vocab_size, 0), factory)
+        self._group = factory.group
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """[T, C] -> [T, V] fp32."""
-        return self.method.logits(self, hidden)
+        """[T, C] -> [T, V] fp32, on every rank."""
+        return self._group.all_gather(self.method.logits(self, hidden))
 
 
 class Embedding(nn.Module):
@@ -77,11 +105,19 @@ class Embedding(nn.Module):
         super().__init__()
         info = ParameterInfo(shard_axis=0, dummy_std=1.0)
         self.weight = factory.make((vocab_size, hidden_size), info)
+        self._group = factory.group
 
     def forward(self, token_ids: Tensor) -> Tensor:
         """[T] -> [T, C]."""
-        return ops.embedding(token_ids, self.weight)
+        if self._group.size == 1:
+            return ops.embedding(token_ids, self.weight)
+        num_own = self.weight.shape[0]
+        own_ids = token_ids - self._group.rank * num_own
+        is_own = (own_ids >= 0) & (own_ids < num_own)
+        rows = ops.embedding(own_ids.clamp(0, num_own - 1), self.weight)
+        # One rank has the row and the others add zeros, so the sum is the row itself.
+        return self._group.all_reduce(rows.masked_fill(~is_own.unsqueeze(1), 0))
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """[T, C] -> [T, V] fp32, with the table as the head."""
-        return ops.logits(hidden, self.weight)
+        """[T, C] -> [T, V] fp32, on every rank, with the table as the head."""
+        return self._group.all_gather(ops.logits(hidden, self.weight))

@@ -14,14 +14,26 @@ from qanat.quant.unquantized import UnquantizedExperts
 
 
 class DenseMLP(nn.Module):
-    """The gated unit down(silu(gate x) * up x)."""
+    """The gated unit down(silu(gate x) * up x).
 
-    def __init__(self, hidden_size: int, intermediate_size: int, factory: ParameterFactory) -> None:
+    Args:
+        hidden_size, intermediate_size: outer and inner width.
+        is_reduced: False leaves each rank's part of the sum to the caller.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        intermediate_size: int,
+        factory: ParameterFactory,
+        *,
+        is_reduced: bool = True,
+    ) -> None:
         """Registers the three matrices."""
         super().__init__()
         self.gate_proj = ColumnParallelLinear(hidden_size, intermediate_size, factory)
         self.up_proj = ColumnParallelLinear(hidden_size, intermediate_size, factory)
-        self.down_proj = RowParallelLinear(intermediate_size, hidden_size, factory)
+        self.down_proj = RowParallelLinear(intermediate_size, hidden_size, factory, is_reduced=is_reduced)
 
     def forward(self, x: Tensor, context: ForwardContext) -> Tensor:
         """[T, C] -> [T, C]."""
@@ -45,11 +57,16 @@ class Experts(nn.Module):
 
 
 class MoeMLP(nn.Module):
-    """Router, routed experts, and in Qwen3.5 a shared expert that every token takes, scaled by its own gate."""
+    """Router, routed experts, and in Qwen3.5 a shared expert that every token takes, scaled by its own gate.
+
+    Tensor parallelism cuts every expert inside, the shared one too, so that the ranks always have equal work; what they
+    have each is combined first and then added over the ranks once.
+    """
 
     def __init__(self, hidden_size: int, config: MoeConfig, factory: ParameterFactory) -> None:
         """Registers router and experts."""
         super().__init__()
+        self._group = factory.group
         self.top_k, self.renormalise = config.top_k, config.norm_topk_prob
         sizes = ExpertSizes(config.num_experts, hidden_size, config.expert_intermediate_size)
         self.gate = ReplicatedLinear(hidden_size, config.num_experts, factory)
@@ -57,7 +74,9 @@ class MoeMLP(nn.Module):
         self.shared_expert: DenseMLP | None = None
         self.shared_expert_gate: ReplicatedLinear | None = None
         if config.shared_expert_intermediate_size:
-            self.shared_expert = DenseMLP(hidden_size, config.shared_expert_intermediate_size, factory)
+            self.shared_expert = DenseMLP(
+                hidden_size, config.shared_expert_intermediate_size, factory, is_reduced=False
+            )
             self.shared_expert_gate = ReplicatedLinear(hidden_size, 1, factory)
 
     def forward(self, x: Tensor, context: ForwardContext) -> Tensor:
@@ -65,6 +84,7 @@ class MoeMLP(nn.Module):
         weights, expert_ids = ops.moe_route(self.gate(x, context), self.top_k, self.renormalise)
         routed = self.experts(x, expert_ids, context)
         if self.shared_expert is None or self.shared_expert_gate is None:
-            return ops.moe_combine(routed, weights, None, None)
+            return self._group.all_reduce(ops.moe_combine(routed, weights, None, None))
         shared = self.shared_expert(x, context)
-        return ops.moe_combine(routed, weights, shared, self.shared_expert_gate(x, context))
+        gate = self.shared_expert_gate(x, context)
+        return self._group.all_reduce(ops.moe_combine(routed, weights, shared, gate))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from qanat.config.model_config import ModelConfig
 from qanat.models.decoder import CausalLM
 from qanat.models.loader import replace_parameter
 from qanat.models.registry import build_model
+from qanat.platforms.groups import ParallelGroup
 from qanat.quant.parameter import ParameterInfo
 
 _POOL_SIZE = 1_048_573
@@ -18,33 +20,41 @@ _POOL_SIZE = 1_048_573
 
 
 def load_dummy(
-    config: ModelConfig, dtype: torch.dtype, seed: int = 0, device: str | torch.device = "cpu"
+    config: ModelConfig,
+    dtype: torch.dtype,
+    seed: int = 0,
+    device: str | torch.device = "cpu",
+    group: ParallelGroup | None = None,
 ) -> CausalLM:
     """Builds the model and fills it parameter by parameter with values that keep activations finite.
 
-    The values depend on the seed and the parameter's name only.
+    The values depend on the seed and the parameter's name only; a rank keeps its share of them.
 
     Args:
         config: the model's shape.
         dtype: type of the weights.
         seed: other seeds give other weights.
         device: where the weights shall lie.
+        group: the ranks that share the model; None for one.
     """
-    model = build_model(config, dtype, "meta")
+    model = build_model(config, dtype, "meta", group)
     for name, parameter in list(model.named_parameters()):
-        values = _draw(parameter, parameter.info, f"{seed}:{name}")
-        replace_parameter(model, name, values.to(device))
+        info = parameter.info
+        values = _draw(parameter.dtype, info, f"{seed}:{name}")
+        own = values if info.shard is None else info.shard.of(values).clone()
+        replace_parameter(model, name, own.to(device))
     model.finalize()
     return model
 
 
-def _draw(like: Tensor, info: ParameterInfo, key: str) -> Tensor:
-    """Normal values in the parameter's shape and type."""
+def _draw(dtype: torch.dtype, info: ParameterInfo, key: str) -> Tensor:
+    """Normal values in the whole parameter's shape."""
+    num_values = math.prod(info.whole_shape)
     seed = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "little") >> 1
     generator = torch.Generator().manual_seed(seed)
-    pool = torch.randn(min(like.numel(), _POOL_SIZE), generator=generator)
-    pool = (pool * info.dummy_std + info.dummy_mean).to(like.dtype)
-    values = torch.empty(like.numel(), dtype=like.dtype)
+    pool = torch.randn(min(num_values, _POOL_SIZE), generator=generator)
+    pool = (pool * info.dummy_std + info.dummy_mean).to(dtype)
+    values = torch.empty(num_values, dtype=dtype)
     for chunk in values.split(pool.numel()):
         chunk.copy_(pool[: chunk.numel()])
-    return values.view(like.shape)
+    return values.view(info.whole_shape)

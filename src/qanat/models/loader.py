@@ -21,11 +21,13 @@ from qanat.models.decoder import CausalLM
 from qanat.models.registry import build_model
 from qanat.models.safetensors_file import FLOAT_DTYPES
 from qanat.models.weights import DropRule, Part, Target
-from qanat.quant.parameter import WeightParameter
+from qanat.platforms.groups import ParallelGroup
+from qanat.quant.parameter import Shard, WeightParameter
 
 Progress = Callable[[int, int], None]
 """Called with (parameters filled, parameters in all)."""
 
+_EMBEDDING = "model.embed_tokens.weight"
 _TIED_HEAD = DropRule("tied head", r"^lm_head\.weight$", "equal to the embedding it is tied to")
 
 
@@ -39,7 +41,8 @@ class LoadReport:
         dropped: name of the rule -> tensors it left out.
         num_parameters: parameters filled.
         mapped_bytes: parameters that are the mapped file itself.
-        copied_bytes: parameters that were stacked, cast, or moved to another device.
+        copied_bytes: parameters that were stacked, cut, cast, or moved to another device.
+        read_bytes: regions of the files that the parameters were made from; headers are not counted.
         duration_s: wall-clock time.
     """
 
@@ -50,6 +53,7 @@ class LoadReport:
     num_parameters: int
     mapped_bytes: int
     copied_bytes: int
+    read_bytes: int
     duration_s: float
 
     def __str__(self) -> str:
@@ -76,11 +80,12 @@ def load_model(
     dtype: torch.dtype,
     device: str | torch.device,
     progress: Progress | None = None,
+    group: ParallelGroup | None = None,
 ) -> tuple[CausalLM, LoadReport]:
-    """Builds the model and fills it from the folder's safetensors files.
+    """Builds the model, or one rank's share of it, and fills it from the folder's safetensors files.
 
     A parameter that needs neither stacking nor a cast is the mapped file itself, so nothing is read before it
-    is used.
+    is used. A rank touches only the regions that it keeps.
 
     Args:
         path: folder of the checkpoint.
@@ -88,6 +93,7 @@ def load_model(
         dtype: type to compute in; weights of another float type are cast.
         device: where the weights shall lie.
         progress: told after each parameter.
+        group: the ranks that share the model; None for one.
 
     Raises:
         CheckpointError: quantised weights, pickles, a missing or broken file, or a tensor that is missing,
@@ -97,7 +103,7 @@ def load_model(
     folder = Path(path)
     refuse_quantised(folder, config)
     checkpoint = open_checkpoint(folder)
-    model = build_model(config, dtype, "meta")
+    model = build_model(config, dtype, "meta", group)
     parameters = dict(model.named_parameters())
     plan = _make_plan(model, parameters, checkpoint)
     _check_complete(model, parameters, plan, checkpoint)
@@ -120,6 +126,7 @@ def load_model(
         num_parameters=len(parameters),
         mapped_bytes=mapped_bytes,
         copied_bytes=copied_bytes,
+        read_bytes=sum(file.read_bytes for file in checkpoint.files),
         duration_s=time.monotonic() - begin,
     )
 
@@ -131,7 +138,7 @@ def replace_parameter(model: CausalLM, name: str, tensor: Tensor) -> None:
     setattr(owner, own_name, WeightParameter(tensor, getattr(owner, own_name).info))
 
 
-def _make_plan(model: CausalLM, parameters: Mapping[str, Tensor], checkpoint: Checkpoint) -> _Plan:
+def _make_plan(model: CausalLM, parameters: Mapping[str, WeightParameter], checkpoint: Checkpoint) -> _Plan:
     """Assigns every tensor, or says which one cannot be."""
     plan = _Plan()
     for name, file in checkpoint.owner.items():
@@ -140,7 +147,7 @@ def _make_plan(model: CausalLM, parameters: Mapping[str, Tensor], checkpoint: Ch
             plan.dropped[target.name] += 1
             continue
         if target == Target("lm_head.weight") and model.config.tie_word_embeddings:
-            _check_tied_head(name, model, checkpoint)
+            _check_tied_head(name, model, parameters[_EMBEDDING].info.shard, checkpoint)
             plan.dropped[_TIED_HEAD.name] += 1
             continue
         if target is None or target.parameter not in parameters:
@@ -162,7 +169,7 @@ def _make_plan(model: CausalLM, parameters: Mapping[str, Tensor], checkpoint: Ch
     return plan
 
 
-def _check_tensor(name: str, target: Target, parameter: Tensor, checkpoint: Checkpoint) -> None:
+def _check_tensor(name: str, target: Target, parameter: WeightParameter, checkpoint: Checkpoint) -> None:
     """Refuses a wrong shape, an expert that does not exist, and anything that is not a float."""
     file = checkpoint.owner[name]
     entry = file.entries[name]
@@ -171,7 +178,7 @@ def _check_tensor(name: str, target: Target, parameter: Tensor, checkpoint: Chec
             f"tensor {name!r} in {file.path} has type {entry.dtype}, expected one of {', '.join(FLOAT_DTYPES)}"
         )
     try:
-        wanted = tuple(target.part.of(parameter).shape if target.part else parameter.shape)
+        wanted = _whole_shape(parameter, target.part)
     except IndexError:
         raise CheckpointError(
             f"tensor {name!r} in {file.path} belongs to an expert that config.json does not have "
@@ -183,11 +190,11 @@ def _check_tensor(name: str, target: Target, parameter: Tensor, checkpoint: Chec
         )
 
 
-def _check_tied_head(name: str, model: CausalLM, checkpoint: Checkpoint) -> None:
-    """A tied checkpoint may repeat the embedding as its head, but not bring another one."""
-    head, _ = _read_float(name, checkpoint)
-    embedding = next((n for n in checkpoint.owner if _targets(model, n, "model.embed_tokens.weight")), None)
-    if embedding is None or not torch.equal(head, _read_float(embedding, checkpoint)[0]):
+def _check_tied_head(name: str, model: CausalLM, shard: Shard | None, checkpoint: Checkpoint) -> None:
+    """A tied checkpoint may repeat the embedding as its head, but bring no other; each rank looks at its rows."""
+    head, _ = _read_float(name, checkpoint, shard)
+    embedding = next((n for n in checkpoint.owner if _targets(model, n, _EMBEDDING)), None)
+    if embedding is None or not torch.equal(head, _read_float(embedding, checkpoint, shard)[0]):
         raise CheckpointError(
             f"tensor {name!r} in {checkpoint.owner[name].path} differs from the embedding, although config.json "
             "sets tie_word_embeddings; set it to false if the checkpoint has a head of its own"
@@ -199,7 +206,7 @@ def _targets(model: CausalLM, name: str, parameter: str) -> bool:
 
 
 def _check_complete(
-    model: CausalLM, parameters: Mapping[str, Tensor], plan: _Plan, checkpoint: Checkpoint
+    model: CausalLM, parameters: Mapping[str, WeightParameter], plan: _Plan, checkpoint: Checkpoint
 ) -> None:
     """Names the first tensor that is missing, as the checkpoint would call it, and how many are."""
     stack = model.weight_map.expert_stack
@@ -210,9 +217,9 @@ def _check_complete(
             continue
         parts = stack.parts(own, parameter.shape[0]) if stack is not None and given else {}
         if parts:
-            missing += [(parts[p], list(p.of(parameter).shape)) for p in parts if p not in given]
+            missing += [(parts[p], list(_whole_shape(parameter, p))) for p in parts if p not in given]
         else:
-            missing.append((own, list(parameter.shape)))
+            missing.append((own, list(_whole_shape(parameter, None))))
     if missing:
         own, shape = missing[0]
         name = model.weight_map.name_in_checkpoint(own, checkpoint.owner)
@@ -222,19 +229,30 @@ def _check_complete(
 
 
 def _fill(
-    parameter: Tensor, sources: Mapping[Part | None, str], checkpoint: Checkpoint, device: torch.device
+    parameter: WeightParameter,
+    sources: Mapping[Part | None, str],
+    checkpoint: Checkpoint,
+    device: torch.device,
 ) -> tuple[Tensor, bool]:
     """(the parameter's values, True if they are mapped memory)."""
+    shard = parameter.info.shard
     if None in sources:
-        tensor, is_mapped = _read_float(sources[None], checkpoint)
+        tensor, is_mapped = _read_float(sources[None], checkpoint, shard)
         moved = tensor.to(device=device, dtype=parameter.dtype)
         return moved, is_mapped and moved is tensor
     stacked = torch.empty(parameter.shape, dtype=parameter.dtype, device=device)
     for part, name in sources.items():
         if part is not None:
-            part.of(stacked).copy_(_read_float(name, checkpoint)[0])
+            own = shard.of_section(part.position) if shard is not None else None
+            part.of(stacked).copy_(_read_float(name, checkpoint, own)[0])
     return stacked, False
 
 
-def _read_float(name: str, checkpoint: Checkpoint) -> tuple[Tensor, bool]:
-    return checkpoint.owner[name].tensor(name)
+def _whole_shape(parameter: WeightParameter, part: Part | None) -> tuple[int, ...]:
+    """Of the parameter, or of a part of it, as a checkpoint has it; IndexError for an expert too many."""
+    whole = torch.empty(parameter.info.whole_shape, device="meta")
+    return tuple(part.of(whole).shape if part is not None else whole.shape)
+
+
+def _read_float(name: str, checkpoint: Checkpoint, shard: Shard | None) -> tuple[Tensor, bool]:
+    return checkpoint.owner[name].tensor(name, shard)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from qanat.core.errors import CheckpointError
+from qanat.quant.parameter import Shard
 
 MAX_HEADER_BYTES = 100 * 2**20
 """Longest header that is read, the bound of the format's own library."""
@@ -50,6 +51,10 @@ class SafetensorsFile:
     Args:
         path: the file.
 
+    Attributes:
+        entries: the tensors by name.
+        read_bytes: of all tensors and regions that were asked for.
+
     Raises:
         CheckpointError: not this format, truncated, or inconsistent.
     """
@@ -60,12 +65,17 @@ class SafetensorsFile:
         self._size_bytes, header, data_start = _read_header(path)
         self.entries = _check_entries(path, header, data_start, self._size_bytes)
         self._storage: torch.UntypedStorage | None = None
+        self.read_bytes = 0
 
-    def tensor(self, name: str) -> tuple[Tensor, bool]:
-        """(a float tensor, True if it is the mapped memory itself).
+    def tensor(self, name: str, shard: Shard | None = None) -> tuple[Tensor, bool]:
+        """(a contiguous float tensor, True if it is the mapped memory itself).
 
         Writing to it changes neither the file nor other mappings. A tensor that is not aligned to its item
-        size is copied.
+        size is copied, and so is a region that is not one piece of the file. Only the region is touched.
+
+        Args:
+            name: of the tensor.
+            shard: the region that is wanted; None for all of it.
         """
         entry = self.entries[name]
         dtype = FLOAT_DTYPES[entry.dtype]
@@ -73,7 +83,18 @@ class SafetensorsFile:
             self._storage = torch.UntypedStorage.from_file(str(self.path), False, self._size_bytes)
         raw = torch.empty(0, dtype=torch.uint8).set_(self._storage)[entry.start : entry.stop]
         is_aligned = entry.start % dtype.itemsize == 0
-        return (raw if is_aligned else raw.clone()).view(dtype).view(entry.shape), is_aligned
+        if shard is None:
+            self.read_bytes += raw.numel()
+            return (raw if is_aligned else raw.clone()).view(dtype).view(entry.shape), is_aligned
+        # Axes up to the one that is cut stay; what lies below it is bytes, so that nothing need be aligned to cut it.
+        outer = entry.shape[: shard.axis + 1]
+        region = shard.of(raw.view(*outer, -1))
+        self.read_bytes += region.numel()
+        own_shape = (*outer[:-1], shard.length, *entry.shape[shard.axis + 1 :])
+        is_mapped = is_aligned and len(shard.pieces) == 1 and region.is_contiguous()
+        if not is_mapped:
+            region = region.clone(memory_format=torch.contiguous_format)
+        return region.reshape(-1).view(dtype).view(own_shape), is_mapped
 
 
 def _read_header(path: Path) -> tuple[int, dict[str, Any], int]:

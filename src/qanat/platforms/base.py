@@ -7,6 +7,8 @@ from typing import Protocol
 
 import torch
 
+from qanat.platforms.groups import Meeting
+
 
 @dataclass(frozen=True)
 class MemoryInfo:
@@ -51,3 +53,11 @@ class Platform(Protocol):
 
     def set_num_threads(self, num_threads: int) -> None:
         """How many threads one op uses."""
+
+    def meeting(self, port: int | None, timeout_s: float) -> Meeting:
+        """Where ranks of this host find each other: a new place, or the one behind this port.
+
+        Args:
+            port: None opens a place on a free port.
+            timeout_s: how long a rank waits for the others.
+        """

@@ -9,6 +9,7 @@ import torch
 
 from qanat.config.machine import read_machine
 from qanat.platforms.base import Capabilities, MemoryInfo
+from qanat.platforms.groups import Meeting
 
 
 class CpuPlatform:
@@ -38,3 +39,9 @@ class CpuPlatform:
     def set_num_threads(self, num_threads: int) -> None:
         """Threads of torch's own pool."""
         torch.set_num_threads(num_threads)
+
+    def meeting(self, port: int | None, timeout_s: float) -> Meeting:
+        """Ranks on CPUs meet by gloo."""
+        from qanat.platforms.gloo import GlooMeeting  # a process of its own needs none of it
+
+        return GlooMeeting(port, timeout_s)

@@ -18,12 +18,14 @@ class LinearSizes:
         num_inputs, num_outputs: columns and rows.
         shard_axis: 0 splits outputs (column-parallel), 1 splits inputs (row-parallel), None neither.
         sections: parts of the outputs that are each split on their own; empty for one part.
+        num_units: heads in each section, which are never cut; see `ParameterInfo`.
     """
 
     num_inputs: int
     num_outputs: int
     shard_axis: int | None = None
     sections: tuple[int, ...] = ()
+    num_units: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,45 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import dataclasses
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
+
+from qanat.platforms.groups import ParallelGroup, SingleGroup
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The region of a whole tensor that one rank keeps.
+
+    Attributes:
+        axis: the axis that is cut.
+        pieces: (start, length) along that axis, one for each section, ascending.
+        starts: where each section starts.
+    """
+
+    axis: int
+    pieces: tuple[tuple[int, int], ...]
+    starts: tuple[int, ...]
+
+    @property
+    def length(self) -> int:
+        """Of the kept region along the axis."""
+        return sum(length for _, length in self.pieces)
+
+    def of(self, whole: Tensor) -> Tensor:
+        """The region: a view where it is one piece, otherwise the pieces joined."""
+        parts = [whole.narrow(self.axis, start, length) for start, length in self.pieces]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, self.axis)
+
+    def of_section(self, section: int) -> Shard:
+        """The same of a tensor that is only one section of one entry of a stack, and so has an axis less."""
+        start, length = self.pieces[section]
+        return Shard(self.axis - 1, ((start - self.starts[section], length),), (0,))
 
 
 @dataclass(frozen=True)
@@ -16,13 +51,53 @@ class ParameterInfo:
         shard_axis: axis that tensor parallelism splits; None if every rank holds all of it.
         sections: sizes of the parts along `shard_axis` that are each split on their own (queries, keys, values
             stored one after another); empty for one part.
+        num_units: for each section, the heads it is made of; a head is never cut, and where there are more ranks than
+            heads, several ranks hold the same one. Empty where any row may be a boundary.
         dummy_mean, dummy_std: normal distribution of random weights that keeps activations finite.
+        whole_shape: of the tensor in the checkpoint; set when the parameter is made.
+        shard: what this rank keeps of it; None for all of it.
     """
 
     shard_axis: int | None = None
     sections: tuple[int, ...] = ()
+    num_units: tuple[int, ...] = ()
     dummy_mean: float = 0.0
     dummy_std: float = 0.0
+    whole_shape: tuple[int, ...] = field(default=(), compare=False)
+    shard: Shard | None = None
+
+    def sharded(self, whole_shape: tuple[int, ...], rank: int, size: int) -> ParameterInfo:
+        """The same with what a rank keeps of a tensor of this shape.
+
+        Raises:
+            ValueError: a section cannot be split so.
+        """
+        shard = None
+        if self.shard_axis is not None and size > 1:
+            sections = self.sections or (whole_shape[self.shard_axis],)
+            starts = tuple(itertools.accumulate(sections[:-1], initial=0))
+            pieces = tuple(_pieces(sections, self.num_units or sections, starts, rank, size))
+            shard = Shard(self.shard_axis, pieces, starts)
+        return dataclasses.replace(self, whole_shape=whole_shape, shard=shard)
+
+    @property
+    def own_shape(self) -> tuple[int, ...]:
+        """Of what this rank keeps."""
+        if self.shard is None:
+            return self.whole_shape
+        axis = self.shard.axis
+        return (*self.whole_shape[:axis], self.shard.length, *self.whole_shape[axis + 1 :])
+
+
+def _pieces(
+    sections: tuple[int, ...], num_units: tuple[int, ...], starts: tuple[int, ...], rank: int, size: int
+) -> Iterator[tuple[int, int]]:
+    for section, units, start in zip(sections, num_units, starts, strict=True):
+        if units % size and size % units:
+            raise ValueError(f"{units} parts cannot be split over {size} ranks")
+        num_parts = min(units, size)
+        length = section // num_parts
+        yield start + length * (rank * num_parts // size), length
 
 
 class WeightParameter(nn.Parameter):
@@ -39,25 +114,31 @@ class WeightParameter(nn.Parameter):
 
 @dataclass(frozen=True)
 class ParameterFactory:
-    """Makes the empty parameters of a model: one type, one device.
+    """Makes the empty parameters of a model: one type, one device, one rank's share.
 
     Attributes:
         dtype: type of the weights; a parameter may ask for another.
         device: where they are made; "meta" costs no memory.
+        group: the ranks that share the model; layers exchange tensors over it.
     """
 
     dtype: torch.dtype
     device: torch.device
+    group: ParallelGroup = field(default_factory=SingleGroup)
 
     def make(
         self, shape: tuple[int, ...], info: ParameterInfo, dtype: torch.dtype | None = None
     ) -> WeightParameter:
-        """An uninitialised parameter."""
-        return WeightParameter(torch.empty(shape, dtype=dtype or self.dtype, device=self.device), info)
+        """An uninitialised parameter: this rank's share of a tensor of this shape."""
+        own = info.sharded(shape, self.group.rank, self.group.size)
+        return WeightParameter(torch.empty(own.own_shape, dtype=dtype or self.dtype, device=self.device), own)
 
 
 def linear_info(
-    num_inputs: int, shard_axis: int | None = None, sections: tuple[int, ...] = ()
+    num_inputs: int,
+    shard_axis: int | None = None,
+    sections: tuple[int, ...] = (),
+    num_units: tuple[int, ...] = (),
 ) -> ParameterInfo:
     """Info of a matrix [..., out, in]: random values keep the scale of what passes through."""
-    return ParameterInfo(shard_axis, sections, dummy_std=num_inputs**-0.5)
+    return ParameterInfo(shard_axis, sections, num_units, dummy_std=num_inputs**-0.5)

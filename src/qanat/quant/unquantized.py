@@ -14,7 +14,7 @@ class UnquantizedLinear:
 
     def create(self, layer: nn.Module, sizes: LinearSizes, factory: ParameterFactory) -> None:
         """Registers `weight`."""
-        info = linear_info(sizes.num_inputs, sizes.shard_axis, sizes.sections)
+        info = linear_info(sizes.num_inputs, sizes.shard_axis, sizes.sections, sizes.num_units)
         layer.register_parameter("weight", factory.make((sizes.num_outputs, sizes.num_inputs), info))
 
     def finalize(self, layer: nn.Module) -> None:

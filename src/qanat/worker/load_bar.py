@@ -13,12 +13,14 @@ class LoadBar:
 
     Args:
         title: what is being done.
+        is_shown: False shows nothing, where another process shows the same.
     """
 
-    def __init__(self, title: str) -> None:
+    def __init__(self, title: str, *, is_shown: bool = True) -> None:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         console = Console(stderr=True)
-        self._progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        is_disabled = not (is_shown and console.is_terminal)
+        self._progress = Progress(*columns, console=console, transient=True, disable=is_disabled)
         self._task = self._progress.add_task(title, total=None)
 
     def update(self, done: int, total: int) -> None:

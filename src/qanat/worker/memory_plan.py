@@ -6,6 +6,7 @@ import dataclasses
 
 from qanat.cache.spec import cache_spec
 from qanat.config.resolved import ResolvedConfig
+from qanat.config.sharding import rank_model
 from qanat.core.cache_spec import CacheSpec
 from qanat.core.errors import CapacityError
 from qanat.core.memory_plan import MemoryPlan
@@ -16,6 +17,15 @@ SHARE_FLAG = "--memory-share (or --gpu-memory-utilization)"
 """Whichever of the two was given: the configuration no longer tells."""
 
 
+RANK_PROCESS_BYTES = 160 * MIB
+"""What the process of another rank takes before it loads anything: Python and torch (150 MiB were measured)."""
+
+
+def rank_bytes(available_bytes: int, num_ranks: int) -> int:
+    """Memory that each of the ranks of one machine can have, once their processes run."""
+    return max(0, available_bytes - (num_ranks - 1) * RANK_PROCESS_BYTES) // num_ranks
+
+
 def plan_memory(config: ResolvedConfig, *, available_bytes: int, weight_bytes: int) -> MemoryPlan:
     """Sizes everything that is allocated.
 
@@ -24,10 +34,13 @@ def plan_memory(config: ResolvedConfig, *, available_bytes: int, weight_bytes: i
     requests of `max_model_len` tokens can use. `kv_cache_memory_bytes` sets blocks and states together instead, and
     `num_blocks_override`, which is for tests, the number of blocks; then the longest request need not fit.
 
+    The plan is for one rank, and holds for each of them: their shares are equal. Ranks of one machine get equal parts
+    of its memory.
+
     Args:
         config: the resolved configuration.
-        available_bytes: what the machine or the process's control group can give.
-        weight_bytes: size of all parameters.
+        available_bytes: what the machine or the process's control group can give to this rank.
+        weight_bytes: size of this rank's parameters.
 
     Raises:
         CapacityError: it does not fit; names the settings to change.
@@ -60,6 +73,9 @@ class _Division:
 
     def __init__(self, config: ResolvedConfig, available_bytes: int, weight_bytes: int) -> None:
         limits, cache = config.scheduler, config.cache
+        if config.tensor_parallel_size > 1:
+            own_shape = rank_model(config.model, config.tensor_parallel_size)
+            config = dataclasses.replace(config, model=own_shape)
         self._config = config
         self._spec: CacheSpec = cache_spec(
             config.model, block_size=cache.block_size, kv_dtype=cache.kv_cache_dtype

@@ -12,6 +12,7 @@ from qanat.core.batch import RowOutput, ScheduledBatch, StepOutput, TokenLogprob
 from qanat.core.constraint import MatcherFactory
 from qanat.core.errors import InvalidRequestError, NumericError, StructuredOutputError
 from qanat.models.decoder import CausalLM
+from qanat.platforms.groups import ParallelGroup, SingleGroup
 from qanat.worker.batch_inputs import RowWork, build_inputs, update_rows
 from qanat.worker.cache_tensors import CacheTensors
 from qanat.worker.logprobs import token_logprobs
@@ -82,6 +83,8 @@ class ModelRunner:
         cache: its cache tensors.
         limits: see RunnerLimits.
         matcher_factory: for rows whose output has a form; without it there may be none.
+        group: the ranks that share the model; None for one. Rank 0 chooses the tokens and tells the others; what the
+            others report is to be left aside.
     """
 
     def __init__(
@@ -90,7 +93,9 @@ class ModelRunner:
         cache: CacheTensors,
         limits: RunnerLimits,
         matcher_factory: MatcherFactory | None = None,
+        group: ParallelGroup | None = None,
     ) -> None:
+        self._group: ParallelGroup = group or SingleGroup()
         self._model = model
         self._cache = cache
         self._limits = limits
@@ -127,18 +132,33 @@ class ModelRunner:
         places = [work.offset + work.end - work.start - 1 for work, _ in pairs]
         for chunk, logits in self._logit_chunks(places, hidden):
             part = pairs[chunk]
-            states = [work.state for work, _ in part]
-            tokens = sample_tokens(logits[:, : self._limits.num_valid_token_ids], states)
-            is_finite = self._are_finite(logits)
-            for i, (work, result) in enumerate(part):
-                if not is_finite[i]:
-                    result.error = NOT_FINITE
-                elif tokens[i] == NO_TOKEN:
-                    result.error, result.error_code = _why_nothing_is_left(work.state)
-                elif not result.error:
-                    result.token_ids.append(tokens[i])
-                    work.state.append([tokens[i]])
-            _report_chosen(part, logits)
+            if self._group.rank == 0:
+                self._choose(part, logits)
+            if self._group.size > 1:
+                self._tell(part)
+
+    def _choose(self, pairs: Sequence[_Pair], logits: Tensor) -> None:
+        states = [work.state for work, _ in pairs]
+        tokens = sample_tokens(logits[:, : self._limits.num_valid_token_ids], states)
+        is_finite = self._are_finite(logits)
+        for i, (work, result) in enumerate(pairs):
+            if not is_finite[i]:
+                result.error = NOT_FINITE
+            elif tokens[i] == NO_TOKEN:
+                result.error, result.error_code = _why_nothing_is_left(work.state)
+            elif not result.error:
+                result.token_ids.append(tokens[i])
+                work.state.append([tokens[i]])
+        _report_chosen(pairs, logits)
+
+    def _tell(self, pairs: Sequence[_Pair]) -> None:
+        """Brings the tokens that rank 0 has just chosen to the other ranks' rows; NO_TOKEN where there is none."""
+        chosen = [result.token_ids[-1] if result.token_ids else NO_TOKEN for _, result in pairs]
+        tokens = self._group.broadcast(torch.tensor(chosen)).tolist()
+        if self._group.rank > 0:
+            for token, (work, _) in zip(tokens, pairs, strict=True):
+                if token != NO_TOKEN:
+                    work.state.append([token])
 
     def _report_prompt(self, pairs: Sequence[_Pair], hidden: Tensor) -> None:
         """Log-probabilities of the prompt tokens that follow the positions computed now."""
@@ -150,6 +170,8 @@ class ModelRunner:
             )
         ]
         for chunk, logits in self._logit_chunks([target.place for target in targets], hidden):
+            if self._group.rank > 0:
+                continue
             part = targets[chunk]
             is_finite = self._are_finite(logits)
             entries = token_logprobs(logits, [t.token_id for t in part], [t.num_top for t in part])

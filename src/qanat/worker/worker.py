@@ -6,6 +6,7 @@ import logging
 
 from qanat.cache.spec import cache_spec
 from qanat.config.resolved import ResolvedConfig
+from qanat.config.sharding import rank_model
 from qanat.core.batch import ScheduledBatch, StepOutput
 from qanat.core.constraint import MatcherFactory
 from qanat.core.memory_plan import MemoryPlan
@@ -15,9 +16,10 @@ from qanat.models.dummy import load_dummy
 from qanat.models.loader import load_model
 from qanat.platforms.base import Platform
 from qanat.platforms.cpu import CpuPlatform
+from qanat.platforms.groups import ParallelGroup, SingleGroup
 from qanat.worker.cache_tensors import DTYPES, allocate_cache
 from qanat.worker.load_bar import LoadBar
-from qanat.worker.memory_plan import plan_memory
+from qanat.worker.memory_plan import plan_memory, rank_bytes
 from qanat.worker.model_runner import ModelRunner, RunnerLimits
 from qanat.worker.profiler import Profiler
 from qanat.worker.weight_size import weight_bytes
@@ -33,6 +35,7 @@ class Worker:
         memory_plan: from `plan_memory`; None makes it from what is available now.
         platform: the device.
         matcher_factory: for requests whose output has a form; without it there may be none.
+        group: the ranks that share the model; None for one.
 
     Attributes:
         memory_plan: what `load` allocates.
@@ -48,13 +51,15 @@ class Worker:
         memory_plan: MemoryPlan | None = None,
         platform: Platform | None = None,
         matcher_factory: MatcherFactory | None = None,
+        group: ParallelGroup | None = None,
     ) -> None:
         self._config = config
         self._matcher_factory = matcher_factory
         self._platform: Platform = platform or CpuPlatform()
+        self._group: ParallelGroup = group or SingleGroup()
         self.memory_plan = memory_plan or plan_memory(
             config,
-            available_bytes=self._platform.memory().available_bytes,
+            available_bytes=rank_bytes(self._platform.memory().available_bytes, config.tensor_parallel_size),
             weight_bytes=weight_bytes(config),
         )
         self.profiler = Profiler(config.profiler)
@@ -70,9 +75,8 @@ class Worker:
         config, plan = self._config, self.memory_plan
         self._platform.set_num_threads(config.num_threads)
         select_providers()
-        spec = cache_spec(
-            config.model, block_size=config.cache.block_size, kv_dtype=config.cache.kv_cache_dtype
-        )
+        own_shape = rank_model(config.model, self._group.size)
+        spec = cache_spec(own_shape, block_size=config.cache.block_size, kv_dtype=config.cache.kv_cache_dtype)
         cache = allocate_cache(spec, plan.num_blocks, plan.num_states, self._platform.device)
         limits = RunnerLimits(
             num_rows=config.scheduler.max_num_seqs,
@@ -82,7 +86,7 @@ class Worker:
             num_valid_token_ids=config.num_valid_token_ids or config.model.vocab_size,
             is_nan_check_enabled=config.is_nan_check_enabled,
         )
-        self._runner = ModelRunner(self._load_weights(), cache, limits, self._matcher_factory)
+        self._runner = ModelRunner(self._load_weights(), cache, limits, self._matcher_factory, self._group)
 
     def execute(self, batch: ScheduledBatch) -> StepOutput:
         """Computes one step.
@@ -102,10 +106,10 @@ class Worker:
     def _load_weights(self) -> CausalLM:
         config, dtype = self._config, DTYPES[self._config.dtype]
         if config.load_format == "dummy":
-            return load_dummy(config.model, dtype, config.seed or 0, self._platform.device)
-        with LoadBar("loading weights") as bar:
+            return load_dummy(config.model, dtype, config.seed or 0, self._platform.device, self._group)
+        with LoadBar("loading weights", is_shown=self._group.rank == 0) as bar:
             model, report = load_model(
-                config.model_path, config.model, dtype, self._platform.device, bar.update
+                config.model_path, config.model, dtype, self._platform.device, bar.update, self._group
             )
         logger.info("%s", report)
         return model

@@ -23,6 +23,10 @@ T is rounded up to a multiple of 256, as the rows of a product are.
 Beside these stands what forms of outputs take once the engine has been idle: 640 bytes for each token of the vocabulary
 (530 were measured for 248,077 tokens; the library's tokenizer), 16 MiB of compiled forms, and one mask.
 
+Of P ranks that share the model, each has the sizes of its own share in these moments, and beside them
+
+    collectives T H (P a + 2f) + N V f         the ranks' partial sums and their total; the joined scores
+
 N = max(1, 32 MiB / (V f)) rows, but not more than there can be. The sampler and the log-probabilities work on at most
 2^20 logits (or one row) at a time and hold 96 bytes for each where all of them are equal, 20 in the usual case.
 """
@@ -66,7 +70,17 @@ def workspace_bytes(config: ResolvedConfig, spec: CacheSpec) -> int:
         moments.append(_delta_net_bytes(config, spec, num_tokens, width))
     stream = num_tokens * model.hidden_size * (4 * width + 2 * FP32_BYTES)
     code = LIBRARY_CODE_BYTES if width < FP32_BYTES else 0
-    return stream + max(moments) + code + _forms_bytes(model.vocab_size)
+    return (
+        stream + max(moments) + code + _forms_bytes(model.vocab_size) + _collective_bytes(config, num_tokens)
+    )
+
+
+def _collective_bytes(config: ResolvedConfig, num_tokens: int) -> int:
+    size, model = config.tensor_parallel_size, config.model
+    if size == 1:
+        return 0
+    sums = num_tokens * model.hidden_size * (size * DTYPE_BYTES[config.dtype] + 2 * FP32_BYTES)
+    return sums + logits_chunk_rows(config) * model.vocab_size * FP32_BYTES
 
 
 def _forms_bytes(vocab_size: int) -> int:
