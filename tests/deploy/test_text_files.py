@@ -63,5 +63,5 @@ def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
     (tmp_path / "image").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="image cannot be read: it is no text in UTF-8"):
         read_text(tmp_path / "image")
-    with pytest.raises(ConfigError, match="none cannot be read: No such file"):
+    with pytest.raises(ConfigError, match="none cannot be read: no such file"):
         read_text(tmp_path / "none")

@@ -203,7 +203,7 @@ def strategies() -> dict[str, st.SearchStrategy[Any]]:
                 {"max-num-seqs": 8},
                 {"max-num-seqs": "many"},
                 {"compilation-config.cudagraph_mode": "PIECEWISE"},
-                {"compilation-config": '{"cudagraph_mode": "FULL"}'},
+                {"compilation-config": {"cudagraph_mode": "FULL"}},
                 {"enforce-eager": True},
                 {"additional-config.enable_flashcomm1": True},
                 {"tensor-parallel-size": 2},

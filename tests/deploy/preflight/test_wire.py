@@ -197,3 +197,8 @@ def test_a_proof_cannot_be_mirrored() -> None:
     one.close()
     thread.join()
     two.close()
+
+
+def test_a_token_can_stand_behind_a_flag() -> None:
+    """Base64 for addresses has dashes: one token in 64 began like a flag."""
+    assert all(new_token().isalnum() for _ in range(300))

@@ -16,7 +16,7 @@ from qanat.deploy.knowledge.entry import Lifetime
 from qanat.deploy.knowledge.kinds.logs import LogPart, LogSignature
 from qanat.deploy.knowledge.kinds.symptoms import Issue
 from qanat.deploy.knowledge.load import load_knowledge
-from qanat.deploy.markdown_text import plain
+from qanat.deploy.markdown_text import code, plain
 
 COMMAND = "python -m qanat.deploy.diagnose.docs docs/reference/deploy-signatures.md"
 
@@ -73,7 +73,7 @@ def _signature(signature: LogSignature) -> Iterator[str]:
         facts.append("follows from another fault")
     elif signature.can_follow:
         facts.append("follows from another fault where one stands before it")
-    yield f"`{signature.pattern}`\n"
+    yield f"{code(signature.pattern)}\n"
     yield ", ".join(facts) + "\n"
     yield f"- {'Cause' if signature.remedy else 'Meaning'}: {plain(signature.cause)}"
     if signature.remedy:

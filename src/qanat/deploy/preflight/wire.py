@@ -31,8 +31,8 @@ class PeerError(Exception):
 
 
 def new_token() -> str:
-    """A token that works once; 192 random bits."""
-    return secrets.token_urlsafe(TOKEN_BYTES)
+    """A token that works once; 192 random bits, in letters and digits alone, so that it can stand behind a flag."""
+    return secrets.token_hex(TOKEN_BYTES)
 
 
 class Wire:
