@@ -213,3 +213,16 @@ def test_engines_that_bring_no_token_are_not_asked_for_ever() -> None:
             assert len(first.faults) > 10
 
     run(fail())
+
+
+def test_a_request_that_kills_every_engine_ends_although_each_sends_a_token() -> None:
+    async def look() -> None:
+        engines = [StubEngine(script=["a"] * 1000) for _ in range(3)]
+        for engine in engines:
+            engine.faults = [Fault("die", 3) for _ in range(100)]
+        async with stubs(*engines), routed(*words(*engines)) as router:
+            stream = await router.stream(CHAT, {"messages": [{"role": "user", "content": "hi"}]})
+            assert b"stream_broken" in stream and b"[DONE]" not in stream
+            assert sum(len(engine.asked) for engine in engines) <= 10
+
+    run(look())

@@ -186,7 +186,7 @@ def test_the_legs_of_the_pull_protocol_are_as_described() -> None:
             headers = {"x-request-id": "mine"}
             body = {"model": "m", "messages": HI, "max_completion_tokens": 9, "min_tokens": 3}
             response = await pair.router.http.post(CHAT, json=body, headers=headers)
-            assert response.json()["id"] == "chatcmpl-mine"
+            assert response.headers["x-request-id"] == "mine"
             (prefill,) = pair.prefill_fields
             assert prefill == {
                 "model": "m",
@@ -208,7 +208,8 @@ def test_the_legs_of_the_pull_protocol_are_as_described() -> None:
             assert decode.pop("kv_transfer_params")["remote_block_ids"] == [[1, 2], [3]]
             assert decode == body
             asked = [asked for engine in pair.prefillers + pair.decoders for asked in engine.asked]
-            assert {one.headers["x-request-id"] for one in asked} == {"mine"}
+            (own,) = {one.headers["x-request-id"] for one in asked}
+            assert own != "mine" and response.json()["id"] == f"chatcmpl-{own}"
             assert "prefill=" in response.headers["x-qanat-router"]
 
     run(look())
@@ -221,11 +222,10 @@ def test_the_legs_of_the_push_protocol_are_as_described() -> None:
             response = await pair.router.http.post(COMPLETIONS, json=body)
             assert response.status_code == 200, response.text
             (decode,) = pair.decode_fields
-            assert decode.pop("kv_transfer_params") == {
-                "do_remote_decode": False,
-                "do_remote_prefill": True,
-                "metaserver": f"http://127.0.0.1:{pair.router.port}/v1/metaserver",
-            }
+            params = decode.pop("kv_transfer_params")
+            url, _, token = params.pop("metaserver").partition("?token=")
+            assert url == f"http://127.0.0.1:{pair.router.port}/v1/metaserver" and len(token) > 20
+            assert params == {"do_remote_decode": False, "do_remote_prefill": True}
             assert decode == body
             (prefill,) = pair.prefill_fields
             params = prefill["kv_transfer_params"]
@@ -389,6 +389,64 @@ def test_pd_004_a_prefiller_that_fails_ends_its_decoders_wait_at_once() -> None:
             assert response.status_code == 503
             await until(lambda: pair.num_open == 0)
             assert figures(pair.router) == (0, 0)
+
+    run(look())
+
+
+def test_who_does_not_know_the_secret_of_a_request_gets_no_cache() -> None:
+    async def look() -> None:
+        async with pairs("push") as pair:
+            for engine in pair.decoders:
+                engine.prefill_s = 0.3
+            asking = asyncio.ensure_future(pair.router.http.post(COMPLETIONS, json={"prompt": "Say: "}))
+            await until(lambda: pair.decode_fields)
+            (asked,) = [asked for engine in pair.decoders for asked in engine.asked]
+            name = f"cmpl-{asked.headers['x-request-id']}-0"
+            for path in ("/v1/metaserver", "/v1/metaserver?token=", "/v1/metaserver?token=guess"):
+                response = await pair.router.http.post(
+                    path, json={"request_id": name, "remote_host": "attacker"}
+                )
+                assert response.status_code == 404
+            assert (await asking).status_code == 200
+            (prefill,) = pair.prefill_fields
+            assert prefill["kv_transfer_params"]["remote_host"] == "127.0.0.1"
+
+    run(look())
+
+
+@pytest.mark.parametrize("connector", CONNECTORS)
+def test_requests_of_one_client_id_are_not_mixed(connector: str) -> None:
+    async def look() -> None:
+        async with pairs(connector) as pair:
+            prompts = [f"{n} Say: " for n in range(4)]
+            answers = await asyncio.gather(
+                *(
+                    pair.router.http.post(
+                        COMPLETIONS, json={"prompt": prompt, "echo": True}, headers={"x-request-id": "same"}
+                    )
+                    for prompt in prompts
+                )
+            )
+            assert [one.json()["choices"][0]["text"] for one in answers] == [
+                prompt + "".join(SCRIPT) for prompt in prompts
+            ]
+            assert {one.headers["x-request-id"] for one in answers} == {"same"}
+            assert len(pair.prefill_fields) == 4
+
+    run(look())
+
+
+@pytest.mark.parametrize("connector", CONNECTORS)
+@pytest.mark.parametrize("num_choices", [1, 2])
+def test_a_clients_own_transfer_parameters_reach_no_engine(connector: str, num_choices: int) -> None:
+    async def look() -> None:
+        async with pairs(connector) as pair:
+            params = {"do_remote_prefill": True, "remote_host": "attacker"}
+            body = {"messages": HI, "n": num_choices, "kv_transfer_params": params}
+            response = await pair.router.http.post(CHAT, json=body)
+            assert response.status_code == 200, response.text
+            asked = pair.prefill_fields + pair.decode_fields
+            assert asked and "attacker" not in json.dumps(asked)
 
     run(look())
 

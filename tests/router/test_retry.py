@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from qanat.router.disaggregated.metaserver import Metaserver, UnknownRequestError
+from qanat.router.disaggregated.metaserver import Metaserver, OtherPushError, UnknownRequestError
 from qanat.router.http.errors import UpstreamBroken
 from qanat.router.lost_guard import LostGuard
 from qanat.router.policies import LeastTokens
@@ -85,14 +85,17 @@ def test_a_decoder_that_asks_again_gets_the_same_push() -> None:
             pushes.append(str(params["request_id"]))
             await may_end.wait()
 
-        metaserver.expect(["r-0", "r"], push)
-        asking = call({"request_id": "r"})
+        metaserver.expect("secret", ["r-0", "r"], push)
+        asking = call({"request_id": "r"}, target="/v1/metaserver?token=secret")
         tasks = [asyncio.create_task(metaserver(asking, _Silent())) for _ in range(3)]
         await until(lambda: len(pushes) == 1)
+        elsewhere = call({"request_id": "r", "remote_host": "other"}, target=asking.target)
+        with pytest.raises(OtherPushError):
+            await metaserver(elsewhere, _Silent())
         may_end.set()
         await asyncio.gather(*tasks)
         assert pushes == ["r"]
-        metaserver.forget(["r-0", "r"])
+        metaserver.forget("secret")
         assert metaserver.num_waiting == 0
         with pytest.raises(UnknownRequestError):
             await metaserver(asking, _Silent())
@@ -111,11 +114,13 @@ def test_a_request_that_ends_takes_its_push_along() -> None:
             finally:
                 ends.append("ended")
 
-        metaserver.expect(["r"], push)
-        asking = asyncio.create_task(metaserver(call({"request_id": "r"}), _Silent()))
+        metaserver.expect("secret", ["r"], push)
+        asking = asyncio.create_task(
+            metaserver(call({"request_id": "r"}, target="/v1/metaserver?token=secret"), _Silent())
+        )
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        metaserver.forget(["r"])
+        metaserver.forget("secret")
         with pytest.raises(UnknownRequestError):
             await asking
         assert ends == ["ended"]

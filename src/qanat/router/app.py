@@ -12,19 +12,16 @@ from qanat.router.access_file import AccessLog
 from qanat.router.access_log import Record
 from qanat.router.admin import INSTANCE_PATHS, PATH, Admin
 from qanat.router.calls import read_call
-from qanat.router.errors import MethodError, ShuttingDownError, UnknownPathError
+from qanat.router.errors import MethodError, ShuttingDownError
 from qanat.router.health import Monitor
 from qanat.router.http.exchange import Downstream, Handler, respond, respond_error
 from qanat.router.keys import Keys
 from qanat.router.metrics import CONTENT_TYPE
 from qanat.router.model import Call, Header
+from qanat.router.routes import LABELLED, check_engine_route, is_models
 from qanat.router.services import RelayHandler, Services
 from qanat.router.status import RETRY_AFTER_S, health, is_serving, merged_models
 
-ENGINE_PATHS = frozenset(
-    "/tokenize /detokenize /pooling /classify /score /rerank /v2/rerank /invocations /version".split()
-)
-"""Of engines, beside everything under /v1. What changes an engine (sleep, profiles, caches) is not passed on."""
 LEFT = 499
 """In log and metrics: the client left before an answer began."""
 MAX_ID_CHARS = 128
@@ -95,15 +92,14 @@ class App:
             self._note(call, downstream, record, path, self._loop.time() - now_s)
 
     def _handler(self, path: str) -> Callable[[Call, Downstream, Record], Awaitable[None]]:
-        if path == "/v1/models" or path.startswith("/v1/models/"):
+        if is_models(path):
             return self._models
-        if path.startswith("/v1/") or path in ENGINE_PATHS:
-            return self._relayed
         if path == PATH or path.startswith(PATH + "/") or path in INSTANCE_PATHS:
             return self._administered
-        return self._unknown
+        return self._relayed
 
     async def _relayed(self, call: Call, downstream: Downstream, record: Record) -> None:
+        check_engine_route(call)
         self._keys.check_client(call)
         if self._is_draining():
             raise ShuttingDownError(
@@ -118,11 +114,6 @@ class App:
     async def _administered(self, call: Call, downstream: Downstream, record: Record) -> None:
         self._keys.check_admin(call)
         await self._admin(call, downstream)
-
-    async def _unknown(self, call: Call, downstream: Downstream, record: Record) -> None:
-        raise UnknownPathError(
-            f"there is no path {call.path}; engines answer under /v1, the router under /router"
-        )
 
     async def _models(self, call: Call, downstream: Downstream, record: Record) -> None:
         models = merged_models(self._services.pool, self._monitor)
@@ -164,16 +155,9 @@ class App:
 
     def _note(self, call: Call, downstream: Downstream, record: Record, path: str, duration_s: float) -> None:
         status = downstream.status if downstream.is_started else LEFT
-        label = path if path in ENGINE_PATHS or path in _LABELLED else "other"
+        label = path if path in LABELLED else "other"
         self._services.metrics.count(record, label, status, duration_s)
         self._access_log.write(record, call, status, downstream.num_body_bytes, duration_s)
-
-
-_LABELLED = frozenset(
-    "/v1/chat/completions /v1/completions /v1/responses /v1/embeddings /v1/models /v1/messages /v1/score "
-    "/v1/rerank".split()
-)
-"""Paths that metrics name; clients' inventions would be labels without end."""
 
 
 def _request_id(call: Call) -> str:

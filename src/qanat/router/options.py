@@ -175,7 +175,7 @@ class FrontOptions:
         None,
         "Name of the variable with the key of the routes under /router. Default: these are closed.",
     )
-    max_body_bytes: int = option(Kind.BYTES, 64 << 20, "Largest body of a request.", minimum=1024)
+    max_body_bytes: int = option(Kind.BYTES, 16 << 20, "Largest body of a request.", minimum=1024)
     ssl_certfile: str | None = option(Kind.TEXT, None, "Certificate (PEM), to serve https.")
     ssl_keyfile: str | None = option(Kind.TEXT, None, "Its key (PEM).")
     access_log: str = option(

@@ -18,6 +18,7 @@ from qanat.router.pool import Pool
 from qanat.router.relay_settings import Pairing, RelaySettings
 from qanat.router.retry import RetryBudget
 from qanat.router.road import Direct, Road
+from qanat.router.routes import is_repeatable
 from qanat.router.services import Services
 from qanat.router.stream_relay import StreamRelay
 from qanat.router.whole_relay import WholeRelay
@@ -73,7 +74,10 @@ class Relay:
             relay = StreamRelay(self._pool, self._settings, self._budget, road, call, downstream, record)
             await relay.run()
         else:
-            await WholeRelay(self._pool, self._settings, self._budget, road, record).run(call, downstream)
+            relayed = WholeRelay(
+                self._pool, self._settings, self._budget, road, record, is_repeatable=is_repeatable(call)
+            )
+            await relayed.run(call, downstream)
 
     def _road(self, is_generation: bool) -> Road:
         """Whole engines where there are any, else pairs; a decoder can answer what is no generation."""

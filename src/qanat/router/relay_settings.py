@@ -25,6 +25,8 @@ class RelaySettings:
         retry_delay_s: before the second retry; doubled for each one after it. The first retry is immediate.
         is_continuing: go on elsewhere with streams that broke.
         max_continuations: in a row without a new token, after which a stream ends with an error.
+        max_breaks: of one stream by engines that had begun with it, however much they sent: such a request may be
+            what kills them.
         continuation_wait_s: how long a broken stream waits for an engine that can go on with it.
         max_buffered_bytes: of a whole answer; what is longer is passed on as it comes and cannot be retried.
         prefill_timeout_s: for the prefill leg of a pair, as a whole.
@@ -36,6 +38,7 @@ class RelaySettings:
     retry_delay_s: float = 0.05
     is_continuing: bool = True
     max_continuations: int = 5
+    max_breaks: int = 8
     continuation_wait_s: float = 30.0
     max_buffered_bytes: int = 4 << 20
     prefill_timeout_s: float = 300.0

@@ -65,12 +65,25 @@ class RetryBudget:
 class Attempts:
     """The tries of one request before its first token.
 
+    Args:
+        is_repeatable: an engine may have seen the request already; else only one that surely did not is followed
+            by another.
+
     Attributes:
         exclude: endpoints that failed it.
         last: the last failure.
     """
 
-    def __init__(self, pool: Pool, settings: RelaySettings, budget: RetryBudget, record: Record) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        settings: RelaySettings,
+        budget: RetryBudget,
+        record: Record,
+        *,
+        is_repeatable: bool = True,
+    ) -> None:
+        self._is_repeatable = is_repeatable
         self.exclude: set[Endpoint] = set()
         self.last: UpstreamError | None = None
         self._pool = pool
@@ -92,6 +105,8 @@ class Attempts:
         if endpoint is not None and not isinstance(error, StreamRecomputed):
             self.exclude.add(endpoint)
         if isinstance(error, Refusal) and not error.is_retried:
+            raise error
+        if not self._is_repeatable and not _is_untouched(error):
             raise error
         self._num_failed += 1
         if self._num_failed > self._settings.max_retries or not self._budget.withdraw():
@@ -115,6 +130,11 @@ class Attempts:
             raise last
         self.exclude.clear()
         await asyncio.sleep(self._settings.retry_delay_s)
+
+
+def _is_untouched(error: UpstreamError) -> bool:
+    """The engine did nothing with the request: it never got it, or says so."""
+    return error.answer_status == 503 if isinstance(error, Refusal) else not error.is_sent
 
 
 def note_failure(pool: Pool, error: UpstreamError) -> None:

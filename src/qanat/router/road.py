@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from qanat.router.access_log import Record
-from qanat.router.body_edit import edited
+from qanat.router.body_edit import edited, withdrawn
 from qanat.router.http.exchange import Flow
 from qanat.router.http.upstream import Timeouts, Upstream
 from qanat.router.lease import Lease
@@ -103,12 +103,19 @@ class Direct:
         """See Road."""
         endpoint, reason = self._pool.choose(call, self._role, exclude)
         record.chosen(endpoint.name, reason)
-        body = call.body if call.fields is None else edited(call.body, call.fields, changes(endpoint))
+        body = call.body
+        if call.fields is not None:
+            body = edited(body, call.fields, {**without_params(call), **changes(endpoint)})
         with self._pool.lease(endpoint, call) as lease, LostGuard(lease):
             async with self._upstream.request(
                 endpoint, call.method, call.target, request_headers(call, record), body, timeouts
             ) as answer:
                 yield Opened(answer, endpoint, lease)
+
+
+def without_params(call: Call) -> dict[str, Any]:
+    """The change that takes a client's own kv_transfer_params out: they would move caches to wherever it says."""
+    return {"kv_transfer_params": withdrawn()} if "kv_transfer_params" in (call.fields or {}) else {}
 
 
 def request_headers(call: Call, record: Record, request_id: str = "") -> Sequence[Header]:

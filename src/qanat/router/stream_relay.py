@@ -59,6 +59,8 @@ class StreamRelay:
         self._attempts = Attempts(pool, settings, budget, record)
         self._opened: Opened | None = None
         self._num_stuck = 0
+        self._num_breaks = 0
+        self._budget = budget
         self._end_s = 0.0
         # Silence counts from the first event on; until then the engine has as long as for its first byte.
         timeouts = settings.timeouts
@@ -108,6 +110,7 @@ class StreamRelay:
                 self._fail(error, why)
                 return
             self._note_gone(error, exclude)
+            await self._back_off(error)
             self._plan.next_part(self._elapsed_s())
             self._record.num_continued += 1
             try:
@@ -142,6 +145,12 @@ class StreamRelay:
         self._journal.num_new_tokens = 0
         if not _is_not_ready(error):
             self._num_stuck += 1
+            if not isinstance(error, StreamRecomputed):
+                self._num_breaks += 1
+                if self._num_breaks > self._settings.max_breaks:
+                    return f"it broke {self._num_breaks} times, and may be what kills the engines"
+                if self._num_breaks > 1 and not self._budget.withdraw():
+                    return "too many streams break"
         elif now_s >= self._end_s:
             return f"no engine was ready within {self._settings.continuation_wait_s:g} s"
         if self._num_stuck > self._settings.max_continuations:
@@ -149,6 +158,11 @@ class StreamRelay:
         if not self._settings.is_continuing and not isinstance(error, StreamRecomputed):
             return "continuation is switched off"
         return self._plan.refusal()
+
+    async def _back_off(self, error: UpstreamError) -> None:
+        """The first break is mended at once; each further one takes twice as long as the one before it."""
+        if self._num_breaks > 1 and not (_is_not_ready(error) or isinstance(error, StreamRecomputed)):
+            await asyncio.sleep(self._settings.retry_delay_s * 2 ** (self._num_breaks - 2))
 
     async def _resume(self, exclude: set[Endpoint]) -> None:
         """Waits for an engine that can go on, and lets it.

@@ -40,16 +40,23 @@ _BODY = msgspec.json.Decoder(_Body)
 
 
 class WholeRelay:
-    """One request; a try that delivered nothing may be repeated, as nobody has seen its outcome."""
+    """One request; a try that delivered nothing is repeated where that doubles nothing."""
 
     def __init__(
-        self, pool: Pool, settings: RelaySettings, budget: RetryBudget, road: Road, record: Record
+        self,
+        pool: Pool,
+        settings: RelaySettings,
+        budget: RetryBudget,
+        road: Road,
+        record: Record,
+        *,
+        is_repeatable: bool,
     ) -> None:
         self._pool = pool
         self._settings = settings
         self._road = road
         self._record = record
-        self._attempts = Attempts(pool, settings, budget, record)
+        self._attempts = Attempts(pool, settings, budget, record, is_repeatable=is_repeatable)
 
     async def run(self, call: Call, downstream: Downstream) -> None:
         """Answers the call.

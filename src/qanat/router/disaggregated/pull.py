@@ -9,6 +9,7 @@ router ------------------------> prefiller    router ------------------------> d
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncIterator, Container
 from contextlib import asynccontextmanager
 from typing import Any
@@ -22,7 +23,7 @@ from qanat.router.http.upstream import Timeouts, Upstream
 from qanat.router.lost_guard import LostGuard
 from qanat.router.model import Call, Endpoint, Role
 from qanat.router.pool import Pool
-from qanat.router.road import Changes, Direct, Opened, request_headers
+from qanat.router.road import Changes, Direct, Opened, request_headers, without_params
 
 PREFILL_PARAMS = {
     "do_remote_decode": True,
@@ -63,14 +64,16 @@ class PullRoad:
         prefiller, _ = self._pool.choose(call, Role.PREFILL, exclude)
         record.chosen(decoder.name, reason)
         record.prefill_endpoint = prefiller.name
-        request_id = attempt_id(record)
+        request_id = attempt_id()
         fields = {**(call.fields or {}), **changes(decoder)}
         with self._pool.lease(decoder, call) as lease, LostGuard(lease):
             ready, params = await self._prefill(call, fields, prefiller, record, request_id)
             if ready is not None:
                 yield Opened(ready_answer(ready, fields), prefiller, lease)
                 return
-            body = edited(call.body, call.fields or {}, {**changes(decoder), **params})
+            body = edited(
+                call.body, call.fields or {}, {**without_params(call), **changes(decoder), **params}
+            )
             headers = request_headers(call, record, request_id)
             async with self._upstream.request(
                 decoder, "POST", call.target, headers, body, timeouts
@@ -98,10 +101,12 @@ class PullRoad:
         return (content, {}) if _can_speak_for(fields) else (None, {})
 
 
-def attempt_id(record: Record) -> str:
-    """X-Request-Id of this try: engines tell requests apart by it, also while an earlier try is still ending."""
-    number = record.num_retries + record.num_continued
-    return record.request_id if not number else f"{record.request_id}-{number}"
+def attempt_id() -> str:
+    """X-Request-Id of one try at the engines of a pair.
+
+    Engines tell caches apart by it, so that it is never a client's, who may use one twice, and cannot be guessed.
+    """
+    return secrets.token_hex(16)
 
 
 def _can_speak_for(fields: dict[str, Any]) -> bool:

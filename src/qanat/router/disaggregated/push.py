@@ -15,7 +15,7 @@ from typing import Any
 from qanat.core.errors import QanatError
 from qanat.router.access_log import Record
 from qanat.router.body_edit import edited
-from qanat.router.disaggregated.metaserver import Metaserver
+from qanat.router.disaggregated.metaserver import Metaserver, new_token, with_token
 from qanat.router.disaggregated.prefill_leg import ask_prefiller, prefill_changes, why_whole
 from qanat.router.disaggregated.pull import attempt_id
 from qanat.router.http.errors import UpstreamBroken, UpstreamError, UpstreamTimeout
@@ -66,23 +66,25 @@ class PushRoad:
             raise self._pool.nobody(call, Role.PREFILL)
         record.chosen(decoder.name, reason)
         record.prefill_endpoint = ""
-        request_id = attempt_id(record)
+        request_id = attempt_id()
         own = dict(changes(decoder))
-        params = {"do_remote_decode": False, "do_remote_prefill": True, "metaserver": self._url(decoder)}
+        token = new_token()
+        url = with_token(self._url(decoder), token)
+        params = {"do_remote_decode": False, "do_remote_prefill": True, "metaserver": url}
         body = edited(call.body, call.fields or {}, {**own, "kv_transfer_params": params})
         names = external_ids(call, request_id)
         with self._pool.lease(decoder, call) as lease, LostGuard(lease), Interruptible() as wait:
             push = _Push(self, call, own, exclude, record, request_id, wait)
             headers = request_headers(call, record, request_id)
             asking = self._upstream.request(decoder, "POST", call.target, headers, body, timeouts)
-            self._metaserver.expect(names, push.run)
+            self._metaserver.expect(token, names, push.run)
             try:
                 async with asking as answer:
                     yield Opened(answer, decoder, lease)
             except UpstreamTimeout as error:
                 raise push.blamed(error) from None
             finally:
-                self._metaserver.forget(names)
+                self._metaserver.forget(token)
 
     def choose_prefiller(self, call: Call, exclude: Container[Endpoint], record: Record) -> Endpoint:
         """Who computes the prompt. Raises NoEndpointError."""

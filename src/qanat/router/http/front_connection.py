@@ -94,9 +94,12 @@ class FrontConnection(asyncio.Protocol):
             self._deadline.set(self._limits.body_timeout_s)
         elif self._reply is not None:
             self._deadline.set(None)
-        if len(self._queue) >= self._limits.max_pipelined and self._is_reading:
+        num_ahead = reader.num_body_bytes + sum(len(each.body) for each in self._queue)
+        is_far = len(self._queue) >= self._limits.max_pipelined or num_ahead > self._limits.max_ahead_bytes
+        if self._reply is not None and is_far and self._is_reading:
             self._is_reading = False
             self._transport.pause_reading()
+            self._deadline.set(None)  # its silence is ours
 
     def _continue_if_expected(self) -> None:
         if self._reply is None and self._reader.take_expectation():
@@ -171,6 +174,8 @@ class FrontConnection(asyncio.Protocol):
         if not self._is_reading and not self._transport.is_closing():
             self._is_reading = True
             self._transport.resume_reading()
+            if self._reader.is_in_message:
+                self._deadline.set(self._limits.body_timeout_s)
 
     def _start_queued(self) -> None:
         if self._reply is None and self._queue and not self._is_closed:

@@ -25,6 +25,19 @@ HOP_BY_HOP = frozenset(
 # `Expect` which the front has met already.
 _OWN_OF_REQUEST = HOP_BY_HOP | {b"host", b"content-length", b"expect"}
 
+# End to end by their meaning: a `Connection` that names them would take away what the router itself has set.
+_NEVER_NAMED = frozenset(
+    (
+        b"authorization",
+        b"x-api-key",
+        b"x-request-id",
+        b"content-type",
+        b"content-length",
+        b"content-encoding",
+        b"host",
+    )
+)
+
 _REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
 
 
@@ -43,6 +56,7 @@ def _filtered(headers: Iterable[Header], left_out: frozenset[bytes]) -> list[Hea
             named = named or set()
             named.update(token.strip().lower() for token in header[1].split(b","))
     if named:
+        named -= _NEVER_NAMED
         kept = [header for header in kept if header[0] not in named]
     return kept
 

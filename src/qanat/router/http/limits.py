@@ -14,6 +14,7 @@ class FrontLimits:
         max_head_bytes: request line and headers; more is refused with 431.
         max_body_bytes: one request's body; more is refused with 413.
         max_pipelined: requests read ahead on a connection while one runs; then the socket is left unread.
+        max_ahead_bytes: of bodies, read ahead on a connection while a call runs; then the socket is left unread.
         max_unsent_bytes: what may wait for a slow client before the engine behind it is left unread.
         idle_timeout_s: between two requests.
         head_timeout_s: from the first byte of a request to the end of its headers.
@@ -26,6 +27,7 @@ class FrontLimits:
     max_head_bytes: int = 65536
     max_body_bytes: int = 64 << 20
     max_pipelined: int = 16
+    max_ahead_bytes: int = 1 << 20
     max_unsent_bytes: int = 65536
     idle_timeout_s: float = 75.0
     head_timeout_s: float = 30.0

@@ -82,6 +82,11 @@ class RequestReader:
         """A request has begun and is not complete."""
         return self.is_in_head or self.is_in_body
 
+    @property
+    def num_body_bytes(self) -> int:
+        """Of the request that is being read; 0 between two."""
+        return self._num_body_bytes if self.is_in_body else 0
+
     def take_expectation(self) -> bool:
         """Whether the client waits for a word before it sends the body; asked once."""
         expects = self._expects_continue
