@@ -19,7 +19,9 @@ def run(*words: str) -> int:
     return qanat.cli.main.main(["deploy", "lint", *words])
 
 
-def test_aliases_that_stand_for_too_much_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_aliases_that_stand_for_too_much_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 30)]
     (tmp_path / "bomb.yaml").write_text("\n".join(lines))
@@ -49,7 +51,9 @@ def test_a_large_file_is_refused_with_the_limit(tmp_path: Path, capsys: pytest.C
 
 
 @pytest.mark.parametrize("data", [bytes(range(256)) * 40, b"\x01\x02\xff\xfe\x80ab" * 50])
-def test_what_is_no_text_is_a_warning(data: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_text_is_a_warning(
+    data: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "x.sh"
     path.write_bytes(data)
     assert run(str(path)) == 1

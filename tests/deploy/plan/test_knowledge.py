@@ -26,7 +26,6 @@ LOOKED_UP = (
     "head-room",
     "unequal blocks",
     "draft download",
-    "router",
     "window",
     "drafting",
     "capture limit",

@@ -169,6 +169,7 @@ def test_a_router_that_is_not_there_is_told(tmp_path: Path) -> None:
     assert plan.proxy is not None
     plan = msgspec.structs.replace(plan, proxy=msgspec.structs.replace(plan.proxy, program="qanat router"))
     files = render(plan, RenderOptions())
+    assert "--connector push" in files["proxy/serve.sh"].text, "the layerwise connector pushes"
     check_scripts(files, tmp_path)
     qanat = tmp_path / "bin" / "qanat"
     qanat.parent.mkdir()

@@ -84,7 +84,7 @@ class WishFlags:
     proxy: str | None = option(
         Kind.TEXT,
         None,
-        "What stands in front with topology pd: the example of vllm-ascend, or the router of a later Qanat. "
+        "What stands in front with topology pd: the example of vllm-ascend, or `qanat router`. "
         "Default: example.",
         choices=("qanat", "example"),
     )

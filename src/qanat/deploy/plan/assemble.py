@@ -253,8 +253,6 @@ def _warnings(
     draft = engines[0].speculation.draft_model
     if draft is not None and not draft.startswith("/"):
         found += common.remark("draft download", draft=draft)
-    if wish.proxy == "qanat":
-        found += common.remark("router")
     return found + cautions(common)
 
 

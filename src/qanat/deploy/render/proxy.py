@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.plan.model import Node, Plan, Proxy
 from qanat.deploy.plan.places import proxy_node, server_port
 from qanat.deploy.render.addresses import family, in_url
@@ -122,4 +123,6 @@ def _arguments(plan: Plan, proxy: Proxy, node: Node) -> list[str]:
         hosts = " ".join(word(Variable(address_variable(one))) for one, _ in behind)
         found.append(f"--{side}-hosts {hosts}")
         found.append(f"--{side}-ports {' '.join(str(port) for _, port in behind)}")
+    if is_router(proxy):
+        found.append(f"--connector {load_knowledge().connectors.entries[proxy.connector].direction}")
     return [*found, f"--host {word(Variable(address_variable(node)))}", f"--port {proxy.port}"]
