@@ -203,8 +203,8 @@ def test_a_stop_lets_open_requests_finish_and_a_second_signal_does_not() -> None
                 port,
             ):
                 client = socket.create_connection(("127.0.0.1", port), LIMIT_S)
-                client.sendall(b"GET /v1/thing HTTP/1.1\r\nhost: x\r\n\r\n")
-                asked = wait_for(engine, b"GET /v1/thing")
+                client.sendall(b"POST /tokenize HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}")
+                asked = wait_for(engine, b"POST /tokenize")
                 process.send_signal(signal.SIGTERM)
                 assert process.stderr is not None
                 line = next(line for line in process.stderr if "stopping" in line)
