@@ -70,12 +70,21 @@ def lanes(stream: bytes) -> dict[Any, list[bytes]]:
     return sorted_out
 
 
+CHANGED = pytest.mark.xfail(
+    reason="drawn tokens may change behind the break: docs/router-continuation.md", strict=False
+)
+
+
 @pytest.mark.parametrize(
     ("ending", "name"),
     [
-        (die, "drawn"),
-        *(pytest.param(die, name, marks=pytest.mark.slow) for name in ("greedy", "two choices")),
-        *(pytest.param(die_inside, name, marks=pytest.mark.slow) for name in ASKED),
+        (die, "greedy"),
+        pytest.param(die_inside, "greedy", marks=pytest.mark.slow),
+        *(
+            pytest.param(ending, name, marks=(pytest.mark.slow, CHANGED))
+            for ending in (die, die_inside)
+            for name in ("drawn", "two choices")
+        ),
     ],
 )
 def test_a_stream_outlives_its_engine(
