@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 
 import msgspec
@@ -13,10 +13,10 @@ import msgspec
 from qanat.config.resolved import ResolvedConfig
 from qanat.core.batch import ScheduledBatch, StepOutput
 from qanat.core.constraint import MatcherFactory
-from qanat.core.errors import CapacityError, EngineDeadError, QanatError, error_of
+from qanat.core.errors import CapacityError, EngineDeadError, error_of
 from qanat.core.log_lines import present_format
 from qanat.core.memory_plan import MemoryPlan
-from qanat.core.profile import ProfileReport
+from qanat.executor.own_worker import OwnWorker
 from qanat.executor.rank_messages import (
     RankFailed,
     RankLoaded,
@@ -38,7 +38,7 @@ JOIN_TIMEOUT_S = 60.0
 POLL_S = 0.05
 
 
-class MultiprocExecutor:
+class MultiprocExecutor(OwnWorker):
     """An `Executor` over a tensor-parallel group on this host.
 
     Every rank computes each batch with the same `Worker`; rank 0 alone chooses tokens, makes profiles and reports. A
@@ -113,23 +113,6 @@ class MultiprocExecutor:
             future.set_exception(self._death)
         return future
 
-    def op_table(self) -> list[str]:
-        """Provider of each kernel, one line per op."""
-        return self._worker.op_table() if self._worker is not None else []
-
-    def start_profile(self) -> None:
-        """Records the steps of rank 0 from the next one on; see `Executor`."""
-        self._loaded().profiler.start()
-
-    def stop_profile(self, on_report: Callable[[ProfileReport | QanatError], None]) -> None:
-        """Ends the profile; see `Executor`."""
-        self._loaded().profiler.stop(on_report)
-
-    def end_overdue_profile(self) -> None:
-        """Ends a profile that has run for as long as it may."""
-        if self._worker is not None and self._worker.profiler.is_running:
-            self._worker.profiler.end_overdue()
-
     def check(self) -> None:
         """Looks whether all ranks still live; see `Executor`."""
         if self._death is None:
@@ -144,11 +127,6 @@ class MultiprocExecutor:
         """Ends the other processes; releases the model and the cache."""
         self._worker = None
         self._ranks.stop()
-
-    def _loaded(self) -> Worker:
-        if self._worker is None:
-            raise RuntimeError("the executor was shut down")
-        return self._worker
 
     def _cause(self, error: Exception) -> EngineDeadError:
         """What a failed step means: a rank that died explains it, or rank 0 itself failed."""

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import Future
 
 from qanat.config.resolved import ResolvedConfig
 from qanat.core.batch import ScheduledBatch, StepOutput
 from qanat.core.constraint import MatcherFactory
-from qanat.core.errors import QanatError
 from qanat.core.memory_plan import MemoryPlan
-from qanat.core.profile import ProfileReport
+from qanat.executor.own_worker import OwnWorker
 from qanat.worker.worker import Worker
 
 
-class UniprocExecutor:
+class UniprocExecutor(OwnWorker):
     """An `Executor` that computes each batch before `execute` returns.
 
     Args:
@@ -48,31 +46,9 @@ class UniprocExecutor:
             future.set_exception(error)
         return future
 
-    def op_table(self) -> list[str]:
-        """Provider of each kernel, one line per op."""
-        return self._worker.op_table() if self._worker is not None else []
-
-    def start_profile(self) -> None:
-        """Records steps from the next one on; see `Executor`."""
-        self._loaded().profiler.start()
-
-    def stop_profile(self, on_report: Callable[[ProfileReport | QanatError], None]) -> None:
-        """Ends the profile; see `Executor`."""
-        self._loaded().profiler.stop(on_report)
-
-    def end_overdue_profile(self) -> None:
-        """Ends a profile that has run for as long as it may."""
-        if self._worker is not None and self._worker.profiler.is_running:
-            self._worker.profiler.end_overdue()
-
     def check(self) -> None:
         """There is no other process that could have died."""
 
     def shutdown(self) -> None:
         """Releases the model and the cache."""
         self._worker = None
-
-    def _loaded(self) -> Worker:
-        if self._worker is None:
-            raise RuntimeError("the executor was shut down")
-        return self._worker

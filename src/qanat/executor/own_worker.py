@@ -1,0 +1,37 @@
+"""What executors share whose worker, or rank 0's worker, lives in the calling process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from qanat.core.errors import QanatError
+from qanat.core.profile import ProfileReport
+from qanat.worker.worker import Worker
+
+
+class OwnWorker:
+    """The part of an `Executor` that asks the worker of this process; None before it is loaded and after the end."""
+
+    _worker: Worker | None = None
+
+    def op_table(self) -> list[str]:
+        """Provider of each kernel, one line per op."""
+        return self._worker.op_table() if self._worker is not None else []
+
+    def start_profile(self) -> None:
+        """Records steps of this process's worker from the next one on; see `Executor`."""
+        self._loaded().profiler.start()
+
+    def stop_profile(self, on_report: Callable[[ProfileReport | QanatError], None]) -> None:
+        """Ends the profile; see `Executor`."""
+        self._loaded().profiler.stop(on_report)
+
+    def end_overdue_profile(self) -> None:
+        """Ends a profile that has run for as long as it may."""
+        if self._worker is not None and self._worker.profiler.is_running:
+            self._worker.profiler.end_overdue()
+
+    def _loaded(self) -> Worker:
+        if self._worker is None:
+            raise RuntimeError("the executor was shut down")
+        return self._worker
