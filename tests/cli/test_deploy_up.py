@@ -15,6 +15,7 @@ from qanat.cli.main import main
 from qanat.deploy.diagnose.stages import WORDS
 from qanat.deploy.plan.model import Plan
 from qanat.deploy.render.model import RenderOptions
+from qanat.deploy.render.names import container_name
 from tests.deploy.up.machine import RunningMachine, a_group, one_node, read_until, with_proxy
 
 QUICK = ("--skip-preflight", "--skip-verify")
@@ -168,16 +169,18 @@ def test_a_host_that_fails_the_preflight_starts_nothing(make: Make) -> None:
 
 @pytest.mark.slow
 def test_engines_come_before_the_proxy_and_go_after_it(make: Make) -> None:
-    machine = make(with_proxy())
+    plan = with_proxy()
+    machine = make(plan)
+    proxy, decode, prefill = (container_name(plan, name) for name in ("proxy", "decode-0", "prefill-0"))
     process = machine.begin("--skip-preflight")
     output = read_until(process, RUNS)
     assert in_order(output, "decode-0: ready", "proxy: started", "proxy: ready after", "27 checks: ")
     assert in_order(output, "prefill-0: ready", "proxy: started")
-    assert sorted(machine.containers()) == ["qwen3.5-decode-0", "qwen3.5-prefill-0", "qwen3.5-proxy"]
+    assert sorted(machine.containers()) == sorted([decode, prefill, proxy])
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 0
-    assert in_order(output, "removed qwen3.5-proxy", "removed qwen3.5-decode-0", "removed qwen3.5-prefill-0")
+    assert in_order(output, f"removed {proxy}", f"removed {decode}", f"removed {prefill}")
     assert nothing_left(machine)
 
 
