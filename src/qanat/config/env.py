@@ -21,6 +21,8 @@ _SERVICE_LINK = re.compile(r"QANAT_(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UD
 """Names that Kubernetes gives to the address of a service called "qanat"."""
 FILE_VARIABLE = "QANAT_CONFIG"
 """Names the YAML file of settings, as --config does."""
+CLUSTER_KEY_VARIABLE = "QANAT_CLUSTER_KEY"
+"""Holds the secret of a service on several hosts; see `qanat.config.cluster_key`."""
 _LINK_VALUE = re.compile(r"(tcp|udp|sctp)://")
 
 
@@ -90,6 +92,8 @@ def read_environment(
     for name, text in sorted(variables.items()):
         if _SERVICE_LINK.fullmatch(name) and (name not in flag_names or _LINK_VALUE.match(text)):
             links.append(name)
+        elif name == CLUSTER_KEY_VARIABLE:
+            continue
         elif name in flag_names:
             flags[name] = text
         elif name in table.honoured:
