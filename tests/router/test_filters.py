@@ -128,7 +128,7 @@ def test_what_a_decoder_gives_back_keeps_its_text_and_not_its_end() -> None:
         ({"code": 400}, False),
         ({"code": "deadline_exceeded"}, False),
         ({"code": "numeric_error"}, False),
-        ("text", False),
+        ("text", True),
     ],
 )
 def test_errors_of_engines_are_told_from_those_of_requests(error: Any, is_gone: bool) -> None:

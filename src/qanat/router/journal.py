@@ -15,6 +15,8 @@ class ChoiceSoFar:
         token_ids: of its output, where the engine tells them.
         texts: pieces of its visible text, where it does not.
         num_tokens: of its output; a lower bound where the engine does not count them.
+        num_told: of these, up to the last that the client could see something of.
+        has_news: the client has got something of it, be it text, ids or log-probabilities.
         has_reasoning: a thinking block was sent.
         has_calls: a tool call was begun.
         is_finished: its finish_reason was sent.
@@ -24,6 +26,8 @@ class ChoiceSoFar:
     token_ids: list[int] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     num_tokens: int = 0
+    num_told: int = 0
+    has_news: bool = False
     has_reasoning: bool = False
     has_calls: bool = False
     is_finished: bool = False
@@ -44,7 +48,7 @@ class Journal:
         id, created, model: of the first chunk; later ones repeat them.
         prefix: the first chunk's bytes up to its choices, of an engine whose chunks all begin alike.
         prompt_token_ids: as the engine told them.
-        usage: the last that was sent.
+        usage: of the whole stream, as it was told last.
         has_usage_chunk: the last chunk of a stream, with usage and without choices, was sent.
         is_done: the mark of a complete stream was seen.
         is_failed: an error that is the request's own fault was passed on; nothing follows it.
@@ -86,6 +90,16 @@ class Journal:
         if len(self.choices) < num_choices:
             return False
         return all(so_far.is_finished for so_far in self.choices.values())
+
+    @property
+    def is_fresh(self) -> bool:
+        """The client has got nothing that would come twice if the request began anew."""
+        return not any(so_far.has_news or so_far.is_finished for so_far in self.choices.values())
+
+    def forget_untold(self) -> None:
+        """The stream goes on from what the client has; what came behind that is computed again."""
+        for so_far in self.choices.values():
+            so_far.num_tokens = so_far.num_told
 
     @property
     def num_tokens(self) -> int:

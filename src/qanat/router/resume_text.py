@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from qanat.router.journal import ChoiceSoFar, Journal
 from qanat.router.model import Call
 from qanat.router.resume_qanat import is_prompt_list, remaining_timeout, wants_usage_chunk
@@ -41,13 +43,23 @@ class TextResumer:
 
     @property
     def is_ended(self) -> bool:
-        """The client has all that it is to have, but for the mark of the end; usage that is lost stays lost."""
+        """The client has all that it is to have, but for the token counts and the mark of the end."""
         return self._journal.has_ended(self._num_choices)
 
-    @property
-    def wants_usage(self) -> bool:
-        """The stream is to end with the token counts."""
-        return wants_usage_chunk(self._fields)
+    def lost_usage(self) -> bytes:
+        """The chunk with the token counts, if it is due and they are known; for a stream that broke before it came."""
+        journal = self._journal
+        if journal.has_usage_chunk or journal.usage is None or not wants_usage_chunk(self._fields):
+            return b""
+        chunk = {
+            "id": journal.id,
+            "object": "chat.completion.chunk" if "messages" in self._fields else "text_completion",
+            "created": journal.created,
+            "model": journal.model,
+            "choices": [],
+            "usage": journal.usage,
+        }
+        return b"data: %b\n\n" % msgspec.json.encode(chunk)
 
     @property
     def _num_choices(self) -> int:
@@ -56,8 +68,8 @@ class TextResumer:
 
     @property
     def is_fresh(self) -> bool:
-        """No token was sent, so that the request can simply be sent again."""
-        return not self._journal.num_tokens
+        """Nothing was sent, so that the request can simply be sent again."""
+        return self._journal.is_fresh
 
     def refusal(self) -> str:
         """Why a break of the stream cannot be mended; empty if it can."""
@@ -90,7 +102,7 @@ class TextResumer:
             return "reasoning was sent, and the text alone cannot say where it stands"
         if self._fields.get("echo") and not so_far.text.startswith(str(self._prompt())):
             return "the echo of the prompt was sent in part"
-        if any(limit <= so_far.num_tokens for limit in self._limits().values()):
+        if any(limit <= so_far.num_told for limit in self._limits().values()):
             return "all tokens that were asked for have come, and only the end is missing"
         return ""
 
@@ -122,7 +134,7 @@ class TextResumer:
         return {**changes, **self._reduced_bounds()}
 
     def _reduced_bounds(self) -> dict[str, Any]:
-        done = self._choice().num_tokens
+        done = self._choice().num_told
         changes: dict[str, Any] = {name: limit - done for name, limit in self._limits().items()}
         if isinstance(self._fields.get("min_tokens"), int):
             changes["min_tokens"] = max(self._fields["min_tokens"] - done, 0)

@@ -6,12 +6,13 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from qanat.router.filters import EventFilter
+from qanat.router.filters import DONE_EVENT, EventFilter
 from qanat.router.journal import Journal
 from qanat.router.model import Call, Endpoint, EngineKind
 from qanat.router.pool import Pool
 from qanat.router.resume_qanat import TokenLeg, TokenResumer
 from qanat.router.resume_text import MARK, TextResumer
+from qanat.router.running_counts import RunningCounts
 from qanat.router.text_filter import TextFilter
 from qanat.router.token_filter import TokenFilter
 from qanat.router.usage_sum import UsageSum, added
@@ -37,9 +38,11 @@ class StreamPlan:
         self._is_continued = False
         self._elapsed_s = 0.0
         self._text_changes: dict[str, Any] = {}
+        self._counts = RunningCounts(call.fields or {})
         self._num_prior_tokens = 0
         self._usage: dict[str, Any] | None = None
         self._mark = b""
+        self._has_counts = False
 
     def _goes_by_tokens(self, endpoint: Endpoint) -> bool:
         if self._is_continued and self._has_tokens is not None:
@@ -50,7 +53,8 @@ class StreamPlan:
         """To the body of the request to this engine."""
         if self._goes_by_tokens(endpoint):
             return self._legs[0].changes if self._is_continued else self._tokens.first_leg().changes
-        return self._text_changes
+        self._has_counts = endpoint.kind is EngineKind.VLLM and not self._text.request_refusal()
+        return {**self._text_changes, **self._counts.changes} if self._has_counts else self._text_changes
 
     def filter(self, endpoint: Endpoint, count: Callable[[int], None]) -> EventFilter:
         """For the events of this engine, which has begun to answer."""
@@ -61,6 +65,7 @@ class StreamPlan:
                 endpoint.name,
                 count,
                 notes_text=not self._text.request_refusal(),
+                counts=self._counts if self._has_counts else None,
                 continued=UsageSum(self._num_prior_tokens) if self._is_continued else None,
             )
         leg = self._legs[0] if self._is_continued else TokenLeg({})
@@ -92,6 +97,10 @@ class StreamPlan:
         """The client has everything but the mark of the end."""
         return self._tokens.is_ended if self._has_tokens else self._text.is_ended
 
+    def ending(self) -> bytes:
+        """What is due once all choices have ended: token counts that were lost, and the mark of the end."""
+        return (b"" if self._has_tokens else self._text.lost_usage()) + DONE_EVENT
+
     def refusal(self) -> str:
         """Why the stream cannot be continued; empty if it can."""
         if self._has_tokens:
@@ -106,6 +115,7 @@ class StreamPlan:
             self._legs = deque(self._tokens.next_legs(elapsed_s))
         else:
             self._text_changes = self._text.changes(elapsed_s)
+            self._journal.forget_untold()
             self._num_prior_tokens = self._journal.num_tokens
             self._mark = b"" if self._text.is_fresh else MARK
 

@@ -9,7 +9,7 @@ from typing import Any
 from qanat.core.errors import QanatError
 from qanat.router.access_log import Record
 from qanat.router.errors import NoEndpointError
-from qanat.router.filters import DONE_EVENT, EventFilter, EventReader, StreamRecomputed
+from qanat.router.filters import EventFilter, EventReader, StreamRecomputed
 from qanat.router.http.errors import UpstreamBroken, UpstreamError
 from qanat.router.http.exchange import Downstream, error_body
 from qanat.router.http.upstream import Timeouts
@@ -244,7 +244,7 @@ class StreamRelay:
         """All but the mark of the end came before the break."""
         if self._journal.is_failed or self._plan.is_ended():
             if not (self._journal.is_failed or self._journal.is_done):
-                self._downstream.write(DONE_EVENT)
+                self._downstream.write(self._plan.ending())
             self._downstream.end()
             return True
         return False

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from qanat.router.chunks import TokenChoice, is_engine_gone, token_chunk
+from qanat.router.chunks import TokenChoice, error_of, is_engine_gone, token_chunk
 from qanat.router.filters import DONE, StreamBroken
 from qanat.router.http.sse import event_data
 from qanat.router.journal import Journal
@@ -86,8 +86,9 @@ class TokenFilter:
         chunk = token_chunk(data)
         if chunk is None:
             return event
-        if chunk.error is not None:
-            return self._take_error(event, chunk.error)
+        error = error_of(chunk)
+        if error is not None:
+            return self._take_error(event, error)
         if chunk.usage is not None:
             self.usage = chunk.usage
         if not chunk.choices:

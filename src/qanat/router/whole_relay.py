@@ -13,11 +13,12 @@ from qanat.router.errors import NoEndpointError
 from qanat.router.filters import StreamRecomputed
 from qanat.router.http.errors import UpstreamBroken, UpstreamError
 from qanat.router.http.exchange import Downstream
-from qanat.router.model import Call, Endpoint
+from qanat.router.model import Call, Endpoint, EngineKind
 from qanat.router.pool import Pool
 from qanat.router.relay_settings import RelaySettings
 from qanat.router.retry import RETRIED_STATUSES, Attempts, Refusal, RetryBudget
 from qanat.router.road import AnswerLike, Opened, Road, answer_headers
+from qanat.router.text_filter import ABORTED, RECOMPUTED
 
 _EVENT_STREAM = b"text/event-stream"
 
@@ -28,7 +29,8 @@ class _Usage(msgspec.Struct):
 
 
 class _Choice(msgspec.Struct):
-    stop_reason: str | int | None = None
+    finish_reason: Any = None
+    stop_reason: Any = None
 
 
 class _Body(msgspec.Struct):
@@ -141,10 +143,14 @@ class WholeRelay:
             return
         if not body:
             raise UpstreamBroken(f"endpoint {name} answered 200 with an empty body", name, is_answered=True)
-        if b'"recomputed"' in body and any(
-            choice.stop_reason == "recomputed" for choice in _body(body).choices
-        ):
+        if b'"recomputed"' in body and any(each.stop_reason == RECOMPUTED for each in _body(body).choices):
             raise StreamRecomputed(f"endpoint {name} gave the request back", name, is_answered=True)
+        # Qanat says so only of requests that somebody ended on purpose.
+        is_cut_short = b'"abort"' in body and any(
+            each.finish_reason == ABORTED for each in _body(body).choices
+        )
+        if is_cut_short and opened.endpoint.kind is not EngineKind.QANAT:
+            raise UpstreamBroken(f"endpoint {name} ended the request before its end", name, is_answered=True)
 
     def _answer(self, answer: AnswerLike, body: bytes, downstream: Downstream) -> None:
         record = self._record
