@@ -24,21 +24,27 @@ from qanat.core.log_lines import write_log
 from qanat.core.profile import ProfileReport
 from qanat.engine.assembly import build_core
 from qanat.engine.core import EngineCore
+from qanat.engine.front_ends import FrontEnds
 from qanat.engine.last_words import last_words
 from qanat.engine.messages import (
     FROM_CORE_SOCKET,
     LENGTH_BYTES,
+    SHARED_SOCKET,
     TO_CORE_SOCKET,
     AbortRequest,
     AddRequests,
+    CloseFrontEnd,
     FromCore,
+    OpenFrontEnd,
     ProfileReply,
+    Ready,
     StartFailed,
     StartProfile,
     StepDone,
     StopProfile,
     ToCore,
     UseVocabulary,
+    front_end_socket,
 )
 from qanat.engine.shared_constraints import SharedConstraints
 from qanat.structured.factory import FormFactory
@@ -64,33 +70,38 @@ class CoreProcess:
         self._forms = forms
         self._constraints = SharedConstraints()
         self._context = zmq.Context()
-        self._inbox = self._context.socket(zmq.PULL)
-        self._outbox = self._context.socket(zmq.PUSH)
-        for socket, name in ((self._inbox, TO_CORE_SOCKET), (self._outbox, FROM_CORE_SOCKET)):
-            socket.setsockopt(zmq.LINGER, LINGER_MS)
-            socket.set_hwm(0)
-            socket.connect(f"ipc://{folder / name}")
+        self._inbox = self._connected(zmq.PULL, TO_CORE_SOCKET)
+        self._outboxes = {0: self._connected(zmq.PUSH, FROM_CORE_SOCKET)}
+        self._is_shared = False
+        self._front_ends = FrontEnds(lambda number, message: self.send(message, number))
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(ToCore)
 
-    def send(self, message: FromCore) -> None:
-        """Queues a message for the front end; never blocks."""
-        self._outbox.send(self._encoder.encode(message))
+    def send(self, message: FromCore, front_end: int = 0) -> None:
+        """Queues a message for a front end that is open; never blocks."""
+        self._outboxes[front_end].send(self._encoder.encode(message))
 
-    def send_from_thread(self, message: FromCore) -> None:
+    def send_from_thread(self, message: FromCore, front_end: int) -> None:
         """Sends a message from a thread that does not run the loop: a socket belongs to one thread."""
-        with self._context.socket(zmq.PUSH) as socket:
-            socket.setsockopt(zmq.LINGER, LINGER_MS)
-            socket.connect(f"ipc://{self._folder / FROM_CORE_SOCKET}")
+        with self._connected(zmq.PUSH, _outbox_name(front_end)) as socket:
             socket.send(self._encoder.encode(message))
 
-    def run(self, core: EngineCore) -> NoReturn:
-        """Serves until the parent is gone."""
+    def run(self, core: EngineCore, ready: Ready) -> NoReturn:
+        """Serves until the parent is gone.
+
+        Args:
+            core: the loop.
+            ready: what every front end is told first.
+        """
+        self.send(ready)
         while True:
-            self._drain_inbox(core)
+            self._drain_inbox(core, ready)
             if core.has_work:
                 outputs = core.step()
-                self.send(StepDone(outputs, core.stats(), core.num_steps))
+                if self._front_ends.has_others:
+                    self._front_ends.tell(outputs, core.stats(), core.num_steps, is_last=not core.has_work)
+                else:
+                    self.send(StepDone(outputs, core.stats(), core.num_steps))
             core.end_overdue_profile()
             core.check()
 
@@ -98,7 +109,14 @@ class CoreProcess:
         """Closes the sockets after what is queued has been sent."""
         self._context.destroy(linger=LINGER_MS)
 
-    def _drain_inbox(self, core: EngineCore) -> None:
+    def _connected(self, kind: int, name: str) -> zmq.Socket[bytes]:
+        socket = self._context.socket(kind)
+        socket.setsockopt(zmq.LINGER, LINGER_MS)
+        socket.set_hwm(0)
+        socket.connect(f"ipc://{self._folder / name}")
+        return socket
+
+    def _drain_inbox(self, core: EngineCore, ready: Ready) -> None:
         """Takes all messages that are there; waits for one if there is nothing else to do."""
         timeout_ms = 0 if core.has_work else FORM_POLL_MS if core.is_preparing else IDLE_POLL_MS
         is_idle = timeout_ms == IDLE_POLL_MS
@@ -106,34 +124,65 @@ class CoreProcess:
             timeout_ms, is_idle = 0, False
             message = self._decoder.decode(self._inbox.recv())
             if isinstance(message, AddRequests):
-                for request in message.read(self._constraints.shared):
-                    core.add(request)
+                self._add(core, message)
             elif isinstance(message, AbortRequest):
                 core.abort(message.request_id)
             elif isinstance(message, UseVocabulary):
                 self._forms.use_vocabulary(message.read)
             elif isinstance(message, StartProfile | StopProfile):
                 self._control_profile(core, message)
+            elif isinstance(message, OpenFrontEnd):
+                self._open(message.number, ready)
+            elif isinstance(message, CloseFrontEnd):
+                self._close(message.number, core)
         if is_idle:
             core.idle()
 
+    def _add(self, core: EngineCore, message: AddRequests) -> None:
+        ids = (request.request_id for request in message.requests)
+        if not message.front_end or self._front_ends.take(message.front_end, ids):
+            for request in message.read(self._constraints.shared):
+                core.add(request)
+
+    def _open(self, number: int, ready: Ready) -> None:
+        if not self._is_shared:
+            self._is_shared = True
+            self._inbox.bind(f"ipc://{self._folder / SHARED_SOCKET}")
+        self._outboxes[number] = self._connected(zmq.PUSH, _outbox_name(number))
+        self._front_ends.open(number)
+        self.send(ready, number)
+
+    def _close(self, number: int, core: EngineCore) -> None:
+        for request_id in self._front_ends.close(number):
+            core.abort(request_id)
+        if outbox := self._outboxes.pop(number, None):
+            outbox.close(linger=0)
+
     def _control_profile(self, core: EngineCore, message: StartProfile | StopProfile) -> None:
-        call_id = message.call_id
+        call_id, front_end = message.call_id, message.front_end
+        if not self._front_ends.is_open(front_end):
+            return
 
         def report(outcome: ProfileReport | QanatError) -> None:
-            if isinstance(outcome, QanatError):
-                self.send_from_thread(ProfileReply(call_id, None, outcome.code, outcome.message))
-            else:
-                self.send_from_thread(ProfileReply(call_id, outcome))
+            reply = (
+                ProfileReply(call_id, None, outcome.code, outcome.message)
+                if isinstance(outcome, QanatError)
+                else ProfileReply(call_id, outcome)
+            )
+            self.send_from_thread(reply, front_end)
 
         try:
             if isinstance(message, StartProfile):
                 core.start_profile()
-                self.send(ProfileReply(call_id))
+                self.send(ProfileReply(call_id), front_end)
             else:
                 core.stop_profile(report)
         except QanatError as error:
-            self.send(ProfileReply(call_id, None, error.code, error.message))
+            self.send(ProfileReply(call_id, None, error.code, error.message), front_end)
+
+
+def _outbox_name(front_end: int) -> str:
+    return front_end_socket(front_end) if front_end else FROM_CORE_SOCKET
 
 
 def exit_with_parent(folder: Path) -> None:
@@ -183,9 +232,8 @@ def serve(folder: Path, config: ResolvedConfig) -> int:
         process.close()
         return 1
     logger.info("kernels:\n%s", "\n".join(ready.op_table))
-    process.send(ready)
     try:
-        process.run(core)
+        process.run(core, ready)
     finally:
         core.shutdown()  # workers in processes of their own must not wait for a core that has failed
         process.close()

@@ -20,8 +20,15 @@ TO_CORE_SOCKET = "to-core"
 """File name of the socket that carries `ToCore`."""
 FROM_CORE_SOCKET = "from-core"
 """File name of the socket that carries `FromCore`."""
+SHARED_SOCKET = "to-core-too"
+"""File name of the socket, bound by the core, that carries `ToCore` of front ends beside the first."""
 LENGTH_BYTES = 8
 """Size of the little-endian length that precedes the configuration on the core's standard input."""
+
+
+def front_end_socket(number: int) -> str:
+    """File name of the socket, bound by this front end, that carries `FromCore` to it."""
+    return f"front-{number}"
 
 
 class AddRequests(msgspec.Struct, tag=True, frozen=True):
@@ -30,10 +37,12 @@ class AddRequests(msgspec.Struct, tag=True, frozen=True):
     Attributes:
         requests: one per choice, without their form.
         constraint: the form of each of them, once, as its grammar may be large.
+        front_end: who is told about them.
     """
 
     requests: list[Request]
     constraint: Constraint | None = None
+    front_end: int = 0
 
     @classmethod
     def of(cls, requests: Sequence[Request]) -> AddRequests:
@@ -71,15 +80,33 @@ class UseVocabulary(msgspec.Struct, tag=True, frozen=True):
 
 
 class StartProfile(msgspec.Struct, tag=True, frozen=True):
-    """Front end to core: record steps from now on; answered with `call_id`."""
+    """Front end to core: record steps from now on; this front end is answered with `call_id`."""
 
     call_id: int
+    front_end: int = 0
 
 
 class StopProfile(msgspec.Struct, tag=True, frozen=True):
-    """Front end to core: end the profile; answered with `call_id` once its files are written."""
+    """Front end to core: end the profile; it is answered with `call_id` once its files are written."""
 
     call_id: int
+    front_end: int = 0
+
+
+class OpenFrontEnd(msgspec.Struct, tag=True, frozen=True):
+    """First front end to core: another one, which binds `front_end_socket`; it is told `Ready` there.
+
+    Attributes:
+        number: from 1; never one that another front end of this core has had.
+    """
+
+    number: int
+
+
+class CloseFrontEnd(msgspec.Struct, tag=True, frozen=True):
+    """First front end to core: this one is gone; its requests end, and what else comes from it is dropped."""
+
+    number: int
 
 
 class Ready(msgspec.Struct, tag=True, frozen=True):
@@ -129,5 +156,7 @@ class ProfileReply(msgspec.Struct, tag=True, frozen=True):
     error_message: str = ""
 
 
-ToCore = AddRequests | AbortRequest | UseVocabulary | StartProfile | StopProfile
+ToCore = (
+    AddRequests | AbortRequest | UseVocabulary | StartProfile | StopProfile | OpenFrontEnd | CloseFrontEnd
+)
 FromCore = Ready | StartFailed | StepDone | ProfileReply

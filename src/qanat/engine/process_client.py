@@ -64,6 +64,11 @@ class ProcessClient:
         self.start_s = 0.0
 
     @property
+    def folder(self) -> Path:
+        """Where the sockets lie."""
+        return self._folder
+
+    @property
     def pid(self) -> int | None:
         """Process id of the core, None before the start."""
         return self._process.pid if self._process else None
