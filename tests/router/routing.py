@@ -48,10 +48,10 @@ class Routed:
 
 
 @asynccontextmanager
-async def routed(*words: str, **options: Any) -> AsyncIterator[Routed]:
+async def routed(*words: str, secrets: dict[str, str] | None = None, **options: Any) -> AsyncIterator[Routed]:
     """A router in front of these engines, for as long as the context lasts."""
     settings: dict[str, Any] = {"host": "127.0.0.1", "port": 0, "access_log": "off", **options}
-    router = Router(make_config(RouterOptions(**settings), words))
+    router = Router(make_config(RouterOptions(**settings), words, secret_of=(secrets or {}).get))
     port = await router.start()
     try:
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60, verify=False) as client:

@@ -152,7 +152,7 @@ def test_models_of_all_engines_are_merged() -> None:
             TinyEngine("b").served() as same,
         ):
             async with routed(one.url, other.url, same.url, **FAST) as place:
-                await until(lambda: len(place.router.monitor.cards) == 3)
+                await until(lambda: len(place.router.monitor.models.cards) == 3)
                 answer = await place.http.get("/v1/models")
                 assert [card["id"] for card in answer.json()["data"]] == ["a", "b"]
                 assert (await place.http.get("/v1/models/b")).json()["max_model_len"] == 4096

@@ -126,7 +126,7 @@ def test_what_serves_is_learned_and_learned_anew_after_a_restart() -> None:
             async with watched(engine.port, 5.0) as (_, endpoint, monitor):
                 await until(lambda: endpoint.models == {"one"})
                 assert endpoint.kind is EngineKind.VLLM and endpoint.max_model_len == 4096
-                assert monitor.cards[endpoint][0]["id"] == "one"
+                assert monitor.models.cards[endpoint][0]["id"] == "one"
                 engine.health = 503
                 await until(lambda: endpoint.state is DOWN)
                 engine.model, engine.health = "other", 200

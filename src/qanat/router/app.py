@@ -107,6 +107,8 @@ class App:
             )
         read_call(call)
         call.headers = self._keys.for_engine(call.headers)
+        if self._keys.passes_on:
+            self._monitor.models.offer(call)
         async with self._services.admission.enter(call):
             record.wait_s = self._loop.time() - record.begin_s
             await self._relay(call, downstream, record)

@@ -12,6 +12,7 @@ from qanat.router.model import Call
 BYTES_PER_TOKEN = 4
 MAX_CHOICES = 128
 MAX_SESSION_CHARS = 512
+KEY_HEADERS = (b"authorization", b"x-api-key")
 SESSION_HEADER = b"x-session-id"
 _LENGTH_FIELDS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from typing import Any
 
 import msgspec
 
 from qanat.router.http.errors import UpstreamError, UpstreamTimeout, UpstreamUnreachable
 from qanat.router.http.upstream import Timeouts, Upstream
-from qanat.router.model import Endpoint, EngineKind, Header
+from qanat.router.model import Endpoint, Header
+from qanat.router.models import ModelReader
 from qanat.router.pool import Pool
 from qanat.router.vitals import Finding, Look, Verdict, VitalRules, Vitals
 
@@ -28,7 +28,7 @@ class Monitor:
     """One task for each endpoint of the pool, from when it is added until it is removed.
 
     Attributes:
-        cards: what each engine says of its models.
+        models: what each engine says of its models.
     """
 
     def __init__(
@@ -40,7 +40,6 @@ class Monitor:
         rules: VitalRules | None = None,
         engine_key: str | None = None,
     ) -> None:
-        self.cards: dict[Endpoint, list[dict[str, Any]]] = {}
         self._pool = pool
         self._upstream = upstream
         self._interval_s = interval_s
@@ -49,6 +48,7 @@ class Monitor:
         self._headers: list[Header] = []
         if engine_key:
             self._headers.append((b"authorization", b"Bearer " + engine_key.encode("ascii")))
+        self.models = ModelReader(pool, upstream, self._timeouts, self._headers)
         self._watches: dict[Endpoint, _Watch] = {}
         self._ticking: asyncio.Task[None] | None = None
         pool.on_added(self._add)
@@ -67,6 +67,7 @@ class Monitor:
         if self._ticking is not None:
             tasks.append(self._ticking)
         self._watches.clear()
+        self.models.close()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -81,7 +82,6 @@ class Monitor:
             self._watches[endpoint] = _Watch(self, endpoint)
 
     def _remove(self, endpoint: Endpoint) -> None:
-        self.cards.pop(endpoint, None)
         if watch := self._watches.pop(endpoint, None):
             watch.task.cancel()
 
@@ -116,31 +116,6 @@ class Monitor:
                 return answer.status < 500
         except UpstreamError:
             return False
-
-    async def read_models(self, endpoint: Endpoint) -> None:
-        """Learns which models the engine serves, and what kind of engine it is."""
-        try:
-            status, body = await self.get(endpoint, "/v1/models")
-            cards = msgspec.json.decode(body, type=_Models).data if status == 200 else []
-        except (UpstreamError, msgspec.MsgspecError, UnicodeDecodeError):
-            return
-        named = [card for card in cards if isinstance(card.get("id"), str)]
-        if not named:
-            return
-        self.cards[endpoint] = named
-        models = frozenset(card["id"] for card in named)
-        lengths = [card["max_model_len"] for card in named if isinstance(card.get("max_model_len"), int)]
-        endpoint.max_model_len = max(lengths, default=endpoint.max_model_len)
-        owners = {str(card.get("owned_by")) for card in named}
-        if endpoint.kind is EngineKind.UNKNOWN:
-            endpoint.kind = next((kind for kind in EngineKind if kind.value in owners), EngineKind.UNKNOWN)
-        if models != endpoint.models:
-            endpoint.models = models
-            self._pool.refresh(endpoint)
-
-
-class _Models(msgspec.Struct):
-    data: list[dict[str, Any]] = []
 
 
 class _Watch:
@@ -187,7 +162,7 @@ class _Watch:
         if finding is Finding.OK and self._vitals.is_still:
             num_tokens = await self._engine_tokens()
         if finding is Finding.OK and self._loop.time() - self._models_s >= MODELS_INTERVAL_S:
-            await monitor.read_models(endpoint)
+            await monitor.models.read(endpoint)
             self._models_s = self._loop.time()
         look = Look(finding, endpoint.num_running, endpoint.num_pieces, num_tokens)
         return self._vitals.look(self._loop.time(), look), why

@@ -6,12 +6,10 @@ import hmac
 from collections.abc import Sequence
 
 from qanat.core.errors import AuthenticationError
-from qanat.router.calls import api_key
+from qanat.router.calls import KEY_HEADERS, api_key
 from qanat.router.config import RouterConfig
 from qanat.router.errors import AdminKeyError
 from qanat.router.model import Call, Header
-
-_KEY_HEADERS = (b"authorization", b"x-api-key")
 
 
 class Keys:
@@ -52,11 +50,16 @@ class Keys:
                 "this needs the admin key, as `Authorization: Bearer KEY` (--admin-key-env names its variable)"
             )
 
+    @property
+    def passes_on(self) -> bool:
+        """Engines get the keys of clients."""
+        return self._engine is None and not self._clients
+
     def for_engine(self, headers: Sequence[Header]) -> Sequence[Header]:
         """The headers with the engines' own key; else with none where keys are checked here, or with the client's."""
-        if self._engine is None and not self._clients:
+        if self.passes_on:
             return headers
-        kept = [header for header in headers if header[0] not in _KEY_HEADERS]
+        kept = [header for header in headers if header[0] not in KEY_HEADERS]
         if self._engine is not None:
             kept.append(self._engine)
         return kept

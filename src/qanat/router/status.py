@@ -39,7 +39,7 @@ def health(pool: Pool, *, is_draining: bool) -> dict[str, Any]:
 def merged_models(pool: Pool, monitor: Monitor) -> list[dict[str, Any]]:
     """The models of all engines in service, each once; of several lengths the least, which every engine takes."""
     merged: dict[str, dict[str, Any]] = {}
-    for endpoint, cards in monitor.cards.items():
+    for endpoint, cards in monitor.models.cards.items():
         if endpoint.state not in IN_SERVICE:
             continue
         for card in cards:
