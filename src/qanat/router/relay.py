@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from qanat.core.errors import ConfigError
 from qanat.router.access_log import Record
 from qanat.router.disaggregated.metaserver import PATH, Metaserver
+from qanat.router.disaggregated.own_address import OwnAddress
 from qanat.router.disaggregated.pull import PullRoad
 from qanat.router.disaggregated.push import PushRoad
-from qanat.router.http.errors import UpstreamUnreachable
 from qanat.router.http.exchange import Downstream, Handler
 from qanat.router.http.upstream import Upstream
 from qanat.router.model import Call, Endpoint, Role
@@ -34,7 +33,7 @@ class Relay:
         pool: of the engines.
         upstream: connections to them.
         settings: bounds.
-        metaserver_url: how an endpoint reaches this router's metaserver, for pairs that push.
+        metaserver_url: how an endpoint reaches this router's metaserver; needed by pairs that push.
 
     Attributes:
         metaserver: where decoders of such pairs ask.
@@ -46,7 +45,7 @@ class Relay:
         pool: Pool,
         upstream: Upstream,
         settings: RelaySettings,
-        metaserver_url: Callable[[Endpoint], str] = lambda endpoint: "",
+        metaserver_url: Callable[[Endpoint], Awaitable[str]] | None = None,
     ) -> None:
         self.metaserver = Metaserver()
         is_pushing = settings.pairing is Pairing.PUSH
@@ -58,6 +57,8 @@ class Relay:
         self._decoder = Direct(pool, upstream, Role.DECODE)
         self._pair: Road
         if is_pushing:
+            if metaserver_url is None:
+                raise ValueError("pairs that push need a metaserver_url")
             self._pair = PushRoad(pool, upstream, self.metaserver, metaserver_url, settings.prefill_timeout_s)
         else:
             self._pair = PullRoad(pool, upstream, settings.prefill_timeout_s)
@@ -112,26 +113,11 @@ def relay_of(services: Services) -> Relay:
             param="--metaserver-url",
         )
 
-    def url(endpoint: Endpoint) -> str:
-        root = base or own_url(endpoint, options.port, is_tls=options.ssl_certfile is not None)
+    own = OwnAddress(options.port, is_tls=options.ssl_certfile is not None)
+    services.pool.on_removed(own.forget)
+
+    async def url(endpoint: Endpoint) -> str:
+        root = base or await own.url(endpoint)
         return root.rstrip("/").removesuffix(PATH) + PATH
 
     return Relay(services.pool, services.upstream, settings, url)
-
-
-def own_url(endpoint: Endpoint, port: int, *, is_tls: bool) -> str:
-    """This machine's address on the way to an endpoint, as a URL with this port.
-
-    Raises:
-        UpstreamUnreachable: there is no way to it.
-    """
-    try:
-        family, _, _, _, address = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect(address)  # of a datagram socket: nothing is sent
-            host = str(probe.getsockname()[0])
-    except OSError as error:
-        message = f"endpoint {endpoint.name}: no way to {endpoint.host}: {error.strerror or error}"
-        raise UpstreamUnreachable(message, endpoint.name, is_sent=False) from None
-    scheme = "https" if is_tls else "http"
-    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

@@ -120,20 +120,34 @@ class WholeRelay:
                 self._settle(opened, body)
 
     async def _pass_through(self, opened: Opened, begun: bytes, downstream: Downstream) -> None:
+        """What is not looked into. The client gets a status with the first piece: until then another may be asked."""
         answer = opened.answer
         record = self._record
+        timeouts = self._settings.timeouts
+
+        def start() -> None:
+            record.first_byte_s = _since(record)
+            answer.set_idle_timeout(timeouts.idle_s)
+            downstream.start(answer.status, answer_headers(answer.headers, record, has_length=True))
 
         def receive(piece: bytes) -> None:
-            if record.first_byte_s is None:
-                record.first_byte_s = _since(record)
-                answer.set_idle_timeout(self._settings.timeouts.idle_s)
+            if not downstream.is_started:
+                start()
             opened.lease.moved()
             downstream.write(piece)
 
-        downstream.start(answer.status, answer_headers(answer.headers, record, has_length=True))
         if begun:
             receive(begun)
+        else:
+            answer.set_idle_timeout(timeouts.first_byte_s)
         await answer.pump(receive, downstream)
+        if not downstream.is_started:
+            if answer.status == 200:
+                name = opened.endpoint.name
+                raise UpstreamBroken(
+                    f"endpoint {name} answered 200 with an empty body", name, is_answered=True
+                )
+            start()
         downstream.end()
         self._settle(opened, b"")
 

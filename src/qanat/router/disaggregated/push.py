@@ -8,7 +8,7 @@ router <-- 5 the answer ---------------------- decoder
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Container
+from collections.abc import AsyncIterator, Awaitable, Callable, Container
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -42,7 +42,7 @@ class PushRoad:
         pool: Pool,
         upstream: Upstream,
         metaserver: Metaserver,
-        metaserver_url: Callable[[Endpoint], str],
+        metaserver_url: Callable[[Endpoint], Awaitable[str]],
         prefill_timeout_s: float,
     ) -> None:
         self._pool = pool
@@ -69,12 +69,12 @@ class PushRoad:
         request_id = attempt_id()
         own = dict(changes(decoder))
         token = new_token()
-        url = with_token(self._url(decoder), token)
-        params = {"do_remote_decode": False, "do_remote_prefill": True, "metaserver": url}
-        body = edited(call.body, call.fields or {}, {**own, "kv_transfer_params": params})
         names = external_ids(call, request_id)
         with self._pool.lease(decoder, call) as lease, LostGuard(lease), Interruptible() as wait:
             push = _Push(self, call, own, exclude, record, request_id, wait)
+            url = with_token(await self._url(decoder), token)
+            params = {"do_remote_decode": False, "do_remote_prefill": True, "metaserver": url}
+            body = edited(call.body, call.fields or {}, {**own, "kv_transfer_params": params})
             headers = request_headers(call, record, request_id)
             asking = self._upstream.request(decoder, "POST", call.target, headers, body, timeouts)
             self._metaserver.expect(token, names, push.run)
