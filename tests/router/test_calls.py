@@ -61,9 +61,7 @@ def test_token_ids_are_counted() -> None:
     assert call({"prompt": ["a", [1]]}).num_prompt_tokens > 0
 
 
-@pytest.mark.parametrize(
-    "body", [b"", b"[]", b"{", b"null", b"\xff\xfe", b'{"a":' * 5000, b'{"a":1e999}', b"{\xff}"]
-)
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b"null", b"\xff\xfe", b'{"a":' * 5000, b"{\xff}"])
 def test_bodies_that_are_no_object_are_left_to_the_engine(body: bytes) -> None:
     asked = Call("1", "POST", "/v1/completions", (), body)
     read_call(asked)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from qanat.router.disaggregated.metaserver import Metaserver
 from qanat.router.model import Endpoint, Role
 from qanat.router.relay import Relay
 from tests.router.routing import CHAT, COMPLETIONS, Routed, ids_of, routed, run
@@ -457,7 +458,17 @@ def test_decoders_that_ask_for_what_nobody_waits_for_get_404() -> None:
             response = await pair.router.http.post("/v1/metaserver", json={"request_id": "chatcmpl-x"})
             assert response.status_code == 404
             response = await pair.router.http.post("/v1/metaserver", content=b"[]")
-            assert response.status_code == 400
+            assert response.status_code == 404
+            metaserver = pair.router.router.app.routes["/v1/metaserver"]
+            assert isinstance(metaserver, Metaserver)
+            metaserver.expect("known", ["chatcmpl-x"], lambda params: asyncio.sleep(0))
+            for content, status in (
+                (b"[]", 400),
+                (b'{"request_id":"y"}', 404),
+                (b'{"request_id":"chatcmpl-x"}', 200),
+            ):
+                response = await pair.router.http.post("/v1/metaserver?token=known", content=content)
+                assert response.status_code == status
 
     run(look())
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from qanat.router.json_body import encoded
+
 _WITHDRAWN = object()
 
 
@@ -31,4 +33,4 @@ def edited(body: bytes, fields: Mapping[str, Any], changes: Mapping[str, Any]) -
         more = msgspec.json.encode(dict(changes))
         return b"".join((body[: begin + 1], more[1:-1], b",", body[begin + 1 :]))
     whole = {**fields, **changes}
-    return msgspec.json.encode({name: value for name, value in whole.items() if value is not _WITHDRAWN})
+    return encoded({name: value for name, value in whole.items() if value is not _WITHDRAWN}, body)

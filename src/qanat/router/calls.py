@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any, TypeGuard
 
-import msgspec
-
+from qanat.router.json_body import decoded, named
 from qanat.router.model import Call
 
 BYTES_PER_TOKEN = 4
@@ -20,16 +19,13 @@ _LENGTH_FIELDS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 def read_call(call: Call) -> None:
     """Fills in what the body and the headers say. A body that is no JSON object is left to the engine to refuse."""
     call.key_hash = key_hash(api_key(call))
-    fields = _decoded(call.body)
-    call.fields = fields
+    call.fields = decoded(call.body)
+    fields = call.fields if call.fields is not None else named(call.body)
     call.num_prompt_tokens = len(call.body) // BYTES_PER_TOKEN
     header = call.header(SESSION_HEADER)
     if header is not None:
         call.session = header.decode("latin-1")[:MAX_SESSION_CHARS]
-    if fields is None:
-        return
-    model = fields.get("model")
-    call.model = model if isinstance(model, str) and model else None
+    call.model = _text(fields.get("model"))
     call.is_stream = fields.get("stream") is True
     num_choices = fields.get("n")
     if _is_count(num_choices):
@@ -37,22 +33,16 @@ def read_call(call: Call) -> None:
     call.max_tokens = next((fields[name] for name in _LENGTH_FIELDS if _is_count(fields.get(name))), None)
     if _is_count(fields.get("priority")):
         call.priority = fields["priority"]
-    user = fields.get("user")
-    if call.session is None and isinstance(user, str) and user:
+    if call.session is None and (user := _text(fields.get("user"))):
         call.session = user[:MAX_SESSION_CHARS]
     prompt = fields.get("prompt")
     if isinstance(prompt, list) and prompt:
         call.num_prompt_tokens = _num_tokens(prompt, call.num_prompt_tokens)
 
 
-def _decoded(body: bytes) -> dict[str, Any] | None:
-    if not body or body.lstrip()[:1] != b"{":
-        return None
-    try:
-        fields = msgspec.json.decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return None
-    return fields if isinstance(fields, dict) else None
+def _text(value: Any) -> str | None:
+    """A text that logs and errors can bear; None for nothing, and for what is no text."""
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) and value else None
 
 
 def _is_count(value: Any) -> TypeGuard[int]:

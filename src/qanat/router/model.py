@@ -91,7 +91,7 @@ class Call:
         target: path with the query, as the client sent it.
         headers: names in lower case, in the order of the client, hop-by-hop ones included.
         client_host: address of the other end of the connection.
-        fields: the decoded JSON object of the body; None until decoded, and if it is none.
+        fields: the decoded JSON object of the body; None until decoded, and if it is none, or one of too many values.
         num_prompt_tokens: estimate; prompts are not tokenized here.
         max_tokens: bound of the output; None if the client set none.
         session: what keeps requests of one conversation together; None if nothing does.

@@ -6,8 +6,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
+from qanat.router.json_body import encoded
 from qanat.router.model import Call
 
 FIRST_PIECE_BYTES = 256
@@ -34,7 +33,7 @@ def prompt_bytes(fields: dict[str, Any]) -> bytes:
     prompt = next((fields[name] for name in ("messages", "prompt", "input") if fields.get(name)), None)
     if prompt is None:
         return b""
-    return msgspec.json.encode([head, prompt])
+    return encoded([head, prompt])
 
 
 def chained(data: bytes) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from qanat.core.errors import ConfigError
+from qanat.core.errors import ConfigError, InvalidRequestError
 from qanat.router.access_log import Record
 from qanat.router.disaggregated.metaserver import PATH, Metaserver
 from qanat.router.disaggregated.own_address import OwnAddress
@@ -69,6 +69,8 @@ class Relay:
         Raises:
             QanatError: before anything was sent to the client: no engine could answer.
         """
+        if call.fields is None and self._pool.is_disaggregated:
+            _check_unread(call)
         is_generation = call.method == "POST" and call.path in GENERATION_PATHS
         road = self._road(is_generation)
         if is_generation and call.is_stream and call.fields is not None:
@@ -89,6 +91,18 @@ class Relay:
         if Role.ANY in roles or (pool.of_role(Role.ANY) and not {Role.PREFILL, Role.DECODE} <= roles):
             return self._direct
         return self._pair if is_generation else self._decoder
+
+
+def _check_unread(call: Call) -> None:
+    """In front of pairs nobody may say where a cache goes, not even in a body that the router cannot read.
+
+    Raises:
+        InvalidRequestError: the body may be JSON to an engine.
+    """
+    if call.body and not (call.header(b"content-type") or b"").startswith(b"multipart/"):
+        raise InvalidRequestError(
+            "the body must be a JSON object in UTF-8, of fewer values if it is one; send token ids as text"
+        )
 
 
 def relay_of(services: Services) -> Relay:

@@ -80,15 +80,17 @@ class Metaserver:
         """Answers a decoder once the prefiller is done: 200, or an error if it failed.
 
         Raises:
-            InvalidRequestError: the body is not what decoders send.
             UnknownRequestError: nobody waits under this id with the token of the URL.
+            InvalidRequestError: the body is not what decoders send.
             OtherPushError: a push with other parameters has begun.
             UpstreamError: the prefiller failed.
         """
+        waiting = self._waiting.get(_token_of(call.target))
+        if waiting is None:
+            raise UnknownRequestError("no request waits for its cache with this token", param="request_id")
         params = _params_of(call.body)
         request_id = params["request_id"]
-        waiting = self._waiting.get(_token_of(call.target))
-        if waiting is None or request_id not in waiting.request_ids:
+        if request_id not in waiting.request_ids:
             raise UnknownRequestError(f"no request {request_id!r} waits for its cache", param="request_id")
         if waiting.task is None:
             waiting.params = params
