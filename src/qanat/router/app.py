@@ -15,6 +15,7 @@ from qanat.router.calls import read_call
 from qanat.router.errors import MethodError, ShuttingDownError
 from qanat.router.health import Monitor
 from qanat.router.http.exchange import Downstream, Handler, respond, respond_error
+from qanat.router.http.request_reader import BodyTooLargeError, HeadCheck
 from qanat.router.keys import Keys
 from qanat.router.metrics import CONTENT_TYPE
 from qanat.router.model import Call, Header
@@ -33,6 +34,7 @@ class App:
 
     Attributes:
         routes: by path, answered without a key and without the queue; the relay adds those of its protocols.
+        checks: of these, what stands for a key where one takes a long body.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class App:
             "/live": self._live,
             "/metrics": self._metrics,
         }
+        self.checks: dict[str, HeadCheck] = {}
 
     async def __call__(self, call: Call, downstream: Downstream) -> None:
         """Answers one call."""
@@ -91,10 +94,28 @@ class App:
         finally:
             self._note(call, downstream, record, path, self._loop.time() - now_s)
 
+    def check_head(self, call: Call) -> None:
+        """Whether a request may be made, by its head; for `qanat.router.http.front.Front`.
+
+        Raises:
+            QanatError: it may not.
+        """
+        path = call.path
+        if path in self.routes:
+            check = self.checks.get(path)
+            if check is None:
+                raise BodyTooLargeError(f"{path} takes no such body")
+            check(call)
+        elif _is_admin(path):
+            self._keys.check_admin(call)
+        else:
+            check_engine_route(call)
+            self._keys.check_client(call)
+
     def _handler(self, path: str) -> Callable[[Call, Downstream, Record], Awaitable[None]]:
         if is_models(path):
             return self._models
-        if path == PATH or path.startswith(PATH + "/") or path in INSTANCE_PATHS:
+        if _is_admin(path):
             return self._administered
         return self._relayed
 
@@ -167,6 +188,10 @@ def _request_id(call: Call) -> str:
     value = call.header(b"x-request-id")
     text = value.decode("latin-1").strip() if value else ""
     return text if text and len(text) <= MAX_ID_CHARS and text.isascii() and text.isprintable() else call.id
+
+
+def _is_admin(path: str) -> bool:
+    return path == PATH or path.startswith(PATH + "/") or path in INSTANCE_PATHS
 
 
 def _only_get(call: Call) -> None:

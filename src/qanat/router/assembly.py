@@ -72,7 +72,9 @@ class Router:
             lambda: self.front.is_draining,
         )
         self.app.routes.update(relay.routes)
-        self.front = Front(self.app, FrontLimits(max_body_bytes=options.max_body_bytes))
+        self.app.checks.update(relay.checks)
+        limits = FrontLimits(max_body_bytes=options.max_body_bytes)
+        self.front = Front(self.app, limits, self.app.check_head)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> int:

@@ -11,6 +11,7 @@ from qanat.router.disaggregated.own_address import OwnAddress
 from qanat.router.disaggregated.pull import PullRoad
 from qanat.router.disaggregated.push import PushRoad
 from qanat.router.http.exchange import Downstream, Handler
+from qanat.router.http.request_reader import HeadCheck
 from qanat.router.http.upstream import Upstream
 from qanat.router.model import Call, Endpoint, Role
 from qanat.router.pool import Pool
@@ -38,6 +39,7 @@ class Relay:
     Attributes:
         metaserver: where decoders of such pairs ask.
         routes: by path, what the application answers without a key and without the queue.
+        checks: of these, by path, what is asked before a long body is read.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Relay:
         self.metaserver = Metaserver()
         is_pushing = settings.pairing is Pairing.PUSH
         self.routes: dict[str, Handler] = {PATH: self.metaserver} if is_pushing else {}
+        self.checks: dict[str, HeadCheck] = {PATH: self.metaserver.check} if is_pushing else {}
         self._pool = pool
         self._settings = settings
         self._budget = RetryBudget()

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from qanat.router.http.exchange import Handler
 from qanat.router.http.front import Front
 from qanat.router.http.limits import FrontLimits
-from qanat.router.model import Endpoint
+from qanat.router.model import Call, Endpoint
 
 T = TypeVar("T")
 
@@ -90,8 +90,10 @@ class Client:
 
 
 @asynccontextmanager
-async def serving(handler: Handler, limits: FrontLimits | None = None) -> AsyncIterator[tuple[Front, int]]:
-    front = Front(handler, limits)
+async def serving(
+    handler: Handler, limits: FrontLimits | None = None, check: Callable[[Call], None] | None = None
+) -> AsyncIterator[tuple[Front, int]]:
+    front = Front(handler, limits, check)
     port = await front.listen("127.0.0.1", 0)
     try:
         yield front, port

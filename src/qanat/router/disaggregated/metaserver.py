@@ -76,6 +76,16 @@ class Metaserver:
         if waiting is not None and waiting.task is not None:
             waiting.task.cancel()
 
+    def check(self, call: Call) -> None:
+        """Raises UnknownRequestError if nobody waits with the token of the URL; needs no body."""
+        self._of(call)
+
+    def _of(self, call: Call) -> _Waiting:
+        waiting = self._waiting.get(_token_of(call.target))
+        if waiting is None:
+            raise UnknownRequestError("no request waits for its cache with this token", param="request_id")
+        return waiting
+
     async def __call__(self, call: Call, downstream: Downstream) -> None:
         """Answers a decoder once the prefiller is done: 200, or an error if it failed.
 
@@ -85,9 +95,7 @@ class Metaserver:
             OtherPushError: a push with other parameters has begun.
             UpstreamError: the prefiller failed.
         """
-        waiting = self._waiting.get(_token_of(call.target))
-        if waiting is None:
-            raise UnknownRequestError("no request waits for its cache with this token", param="request_id")
+        waiting = self._of(call)
         params = _params_of(call.body)
         request_id = params["request_id"]
         if request_id not in waiting.request_ids:

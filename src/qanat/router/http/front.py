@@ -13,16 +13,27 @@ from qanat.core.errors import ConfigError
 from qanat.router.http.exchange import Handler
 from qanat.router.http.front_connection import FrontConnection
 from qanat.router.http.limits import FrontLimits
+from qanat.router.http.request_reader import HeadCheck
 
 _LOG = logging.getLogger(__name__)
 _BACKLOG = 2048
 
 
 class Front:
-    """An HTTP/1.1 server; every request becomes a task of `handler`, cancelled when its client goes away."""
+    """An HTTP/1.1 server; every request becomes a task of `handler`, cancelled when its client goes away.
 
-    def __init__(self, handler: Handler, limits: FrontLimits | None = None) -> None:
+    Args:
+        handler: of every request.
+        limits: for clients.
+        check: raises a QanatError if a request may not be made; asked by its head before a long body is read, so that
+            only who may ask fills this process's memory. The handler checks again.
+    """
+
+    def __init__(
+        self, handler: Handler, limits: FrontLimits | None = None, check: HeadCheck | None = None
+    ) -> None:
         self.handler = handler
+        self.check = check
         self.limits = limits or FrontLimits()
         self.connections: set[FrontConnection] = set()
         self.is_draining = False

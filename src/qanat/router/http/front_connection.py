@@ -42,7 +42,7 @@ class FrontConnection(asyncio.Protocol):
         self._front = front
         self._loop = loop
         self._limits = front.limits
-        self._reader = RequestReader(self._limits)
+        self._reader = RequestReader(self._limits, front.check)
         self._queue: deque[Incoming] = deque()
         self._reply: Reply | None = None
         self._task: asyncio.Task[None] | None = None

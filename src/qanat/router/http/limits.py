@@ -13,6 +13,7 @@ class FrontLimits:
         max_connections: clients connected at once; one more is told so with 503. Every stream needs two open files.
         max_head_bytes: request line and headers; more is refused with 431.
         max_body_bytes: one request's body; more is refused with 413.
+        max_unchecked_bytes: one request's body, if the request itself may not be made: its head is looked at before.
         max_pipelined: requests read ahead on a connection while one runs; then the socket is left unread.
         max_ahead_bytes: of bodies, read ahead on a connection while a call runs; then the socket is left unread.
         max_unsent_bytes: what may wait for a slow client before the engine behind it is left unread.
@@ -26,6 +27,7 @@ class FrontLimits:
     max_connections: int = 16384
     max_head_bytes: int = 65536
     max_body_bytes: int = 64 << 20
+    max_unchecked_bytes: int = 65536
     max_pipelined: int = 16
     max_ahead_bytes: int = 1 << 20
     max_unsent_bytes: int = 65536

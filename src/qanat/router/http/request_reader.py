@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import httptools
 
 from qanat.core.errors import InvalidRequestError, QanatError
 from qanat.router.http.limits import FrontLimits
-from qanat.router.model import Header
+from qanat.router.model import Call, Header
+
+HeadCheck = Callable[[Call], None]
+"""Raises a QanatError if a request of this head may not be made; its body is empty."""
 
 
 class MalformedRequestError(InvalidRequestError):
@@ -61,11 +65,13 @@ class Incoming:
 class RequestReader:
     """Callbacks of the parser; `feed` gives what they made of the bytes."""
 
-    def __init__(self, limits: FrontLimits) -> None:
+    def __init__(self, limits: FrontLimits, check: HeadCheck | None = None) -> None:
         self._limits = limits
+        self._check_call = check
+        self._is_checked = False
         self._parser = httptools.HttpRequestParser(self)
         self._done: list[Incoming] = []
-        self._refusal: InvalidRequestError | None = None
+        self._refusal: QanatError | None = None
         self._url = b""
         self._headers: list[Header] = []
         self._num_head_bytes = 0
@@ -141,6 +147,7 @@ class RequestReader:
         self._body = []
         self._num_body_bytes = 0
         self._expects_continue = False
+        self._is_checked = False
         self.is_in_head = True
 
     def on_url(self, url: bytes) -> None:
@@ -194,8 +201,20 @@ class RequestReader:
             self._refuse(
                 BodyTooLargeError(f"the body has more than {self._limits.max_body_bytes} bytes; send less")
             )
+        elif num_bytes > self._limits.max_unchecked_bytes and not self._is_checked:
+            self._is_checked = True
+            self._check_right()
 
-    def _refuse(self, refusal: InvalidRequestError) -> None:
+    def _check_right(self) -> None:
+        if self._check_call is None or self._refusal is not None:
+            return
+        method = self._method if self._is_reframed else self._parser.get_method().decode("ascii")
+        try:
+            self._check_call(Call("", method, _origin_form(self._url), self._headers, b""))
+        except QanatError as error:
+            self._refuse(error)
+
+    def _refuse(self, refusal: QanatError) -> None:
         if self._refusal is None:
             self._refusal = refusal
 
