@@ -115,8 +115,12 @@ class ProcessClient:
         Raises:
             EngineDeadError: the core has hung up; waiting for it, as the socket would, might never end.
         """
+        await self.send_encoded(self._encoder.encode(message))
+
+    async def send_encoded(self, message: bytes) -> None:
+        """The same of a `ToCore` as it has come from elsewhere."""
         try:
-            await self._outbox.send(self._encoder.encode(message), flags=zmq.NOBLOCK)
+            await self._outbox.send(message, flags=zmq.NOBLOCK)
         except zmq.ZMQError:  # also when this end has been closed
             raise EngineDeadError("The engine process has ended; the server's log has the reason.") from None
 
@@ -126,9 +130,13 @@ class ProcessClient:
         Raises:
             EngineDeadError: the process ended and nothing more can come.
         """
+        return self._decoder.decode(await self.receive_encoded())
+
+    async def receive_encoded(self) -> bytes:
+        """The same as it is, to be passed on."""
         assert self._exit is not None
         with contextlib.suppress(zmq.Again):
-            return self._decoder.decode(await self._inbox.recv(flags=zmq.NOBLOCK))
+            return await self._inbox.recv(flags=zmq.NOBLOCK)
         received = asyncio.ensure_future(self._inbox.recv())
         await asyncio.wait({received, self._exit}, return_when=asyncio.FIRST_COMPLETED)
         if not received.done():  # what it said before it ended may still be on its way
@@ -138,7 +146,7 @@ class ProcessClient:
             raise EngineDeadError(
                 f"The engine process {describe_exit(self._exit.result())}; the server's log has more."
             )
-        return self._decoder.decode(received.result())
+        return received.result()
 
     async def ask_for_stacks(self) -> str:
         """Where all threads of the core are now, or why it does not say; works also while it is stuck."""
