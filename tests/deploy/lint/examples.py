@@ -118,6 +118,11 @@ def proxy(script: str = "load_balance_proxy_server_example.py", more: str = "") 
     )
 
 
+def router(more: str = "") -> str:
+    sides = "--prefiller-hosts 10.0.0.1 --prefiller-ports 8100 --decoder-hosts 10.0.0.2 --decoder-ports 8200"
+    return f"qanat router --host 10.0.0.9 --port 8000 {sides} {more}\n"
+
+
 RESOURCES = (
     "docker run -v {mount} quay.io/ascend/vllm-ascend:v0.23.0-950dt bash\n# on Ascend 950DT\n"
     + f"{SMALL} -tp 8 {transfer('kv_consumer', extra=LOCAL_RESOURCES)}".replace("{", "{{").replace("}", "}}")
@@ -591,6 +596,21 @@ SERVICE = [
         + proxy("load_balance_proxy_layerwise_server_example.py"),
     ),
     Example("PD002", pair() + proxy("load_balance_proxy_layerwise_server_example.py"), pair() + proxy()),
+    Example(
+        "PD001",
+        pair(connector="MooncakeLayerwiseConnector") + router(),
+        pair(connector="MooncakeLayerwiseConnector") + router("--connector push"),
+    ),
+    Example("PD002", pair() + router("--connector push"), pair() + router("--connector=pull")),
+    Example(
+        "PD002", pair() + router("--connector=push").replace("qanat", "python3 -m qanat"), pair() + router()
+    ),
+    Example("PD022", pair() + router().replace("8200", "8201"), pair() + router()),
+    Example(
+        "PD023",
+        router("--prefiller-hosts 10.0.0.1 10.0.0.3 10.0.0.4 --prefiller-ports 8100 8100"),
+        router("--prefiller-hosts 10.0.0.1 10.0.0.3 10.0.0.4 --prefiller-ports 8100"),
+    ),
     Example("PD003", f"{SMALL} -tp 8 {transfer('kv_consumer', 'MooncakeConnector')}", image="v0.18.0"),
     Example(
         "PD020",

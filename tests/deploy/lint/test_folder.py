@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from qanat.cli.main import main
 from qanat.deploy.plan.model import Plan
@@ -131,3 +132,14 @@ def test_damage_is_found_at_its_place(name: str, tmp_path: Path, capsys: pytest.
     folder = write(tmp_path, make())
     edit(folder, path, before, after)
     assert grave(found(folder, capsys)) == {expected}
+
+
+def test_the_router_of_a_folder_is_held_to_its_connector(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = disaggregated()
+    assert plan.proxy is not None
+    folder = write(tmp_path, replace(plan, proxy=replace(plan.proxy, program="qanat router")))
+    assert grave(found(folder, capsys)) == set()
+    edit(folder, "proxy/serve.sh", "--connector push", "--connector pull")
+    assert grave(found(folder, capsys)) == {("PD001", "proxy/serve.sh")}

@@ -26,6 +26,7 @@ LOOKED_UP = (
     "head-room",
     "unequal blocks",
     "draft download",
+    "example proxy",
     "window",
     "drafting",
     "capture limit",

@@ -139,7 +139,14 @@ def test_several_prefill_and_decode_engines() -> None:
     assert {node.env["HCCL_SOCKET_IFNAME"] for node in made.nodes} == {"eth1"}
     assert made.nodes[3].env["HCCL_IF_IP"] == "192.0.2.4"
     assert made.proxy is not None and made.proxy.program == "qanat router"
+    assert not any("xample prox" in warning for warning in made.warnings)
     assert made.role("decode").flags["max-num-seqs"] == 32  # 64 requests over two decode engines
+
+
+def test_the_faults_of_example_proxies_are_told_where_one_is_used() -> None:
+    made = plan(Wish(model="Qwen3-32B", hardware="A3", topology=Topology.DISAGGREGATED))
+    assert made.proxy is not None and made.proxy.program.endswith("_example.py")
+    assert [warning for warning in made.warnings if warning.startswith("Example proxies do not check")]
 
 
 def test_blocks_of_different_sizes_and_draft_models_are_told() -> None:

@@ -253,6 +253,8 @@ def _warnings(
     draft = engines[0].speculation.draft_model
     if draft is not None and not draft.startswith("/"):
         found += common.remark("draft download", draft=draft)
+    if any(engine.role == "prefill" for engine in engines) and wish.proxy == "example":
+        found += common.remark("example proxy")
     return found + cautions(common)
 
 

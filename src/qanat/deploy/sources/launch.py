@@ -157,8 +157,8 @@ class Launch:
     """A program whose flags are known: a server, a proxy, a benchmark.
 
     Attributes:
-        kind: `serve` (vllm serve or its module), `proxy` (the example proxies), `bench` (vllm bench), `accuracy`
-            (lm_eval), `fragment` (flags that stand in a guide's text without a command).
+        kind: `serve` (vllm serve or its module), `proxy` (`qanat router`, the example proxies), `bench` (vllm bench),
+            `accuracy` (lm_eval), `fragment` (flags that stand in a guide's text without a command).
         argv: words behind the program; for `serve` behind `vllm serve`, so the model is among them.
         program: how it was started: `vllm serve`, a module's or a script's name; "" for a fragment.
         flags: in order, as written.

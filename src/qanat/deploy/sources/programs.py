@@ -20,6 +20,7 @@ CONTAINER_TOOLS = frozenset(("docker", "podman", "nerdctl"))
 PYTHON = re.compile(r"python(\d(\.\d+)?)?$")
 SERVER_MODULES = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.api_server")
 COMMAND_MODULES = ("vllm", "vllm.entrypoints.cli.main")
+ROUTER = "qanat router"
 PROXY = re.compile(r"(proxy|load_balance|router)\w*\.py$")
 BENCHMARK = re.compile(r"benchmark_(serving|latency|throughput)\w*\.py$")
 BENCHES = ("serve", "latency", "throughput", "startup", "sweep", "mm-processor")
@@ -129,6 +130,8 @@ def recognise(program: Program) -> Recognised | None:
             return Recognised("serve", "vllm serve", words[1:])
         if texts[0] == "bench" and len(texts) > 1 and texts[1] in BENCHES:
             return Recognised("bench", f"vllm bench {texts[1]}", words[2:])
+    if program.name == "qanat" and texts[:1] == ["router"]:
+        return Recognised("proxy", ROUTER, words[1:])
     if program.name in ("lm_eval", "lm-eval"):
         return Recognised("accuracy", "lm_eval", words)
     if PROXY.search(program.name):
@@ -146,6 +149,8 @@ def _python(words: tuple[Value, ...]) -> Recognised | None:
                 return Recognised("serve", module, words[index + 2 :])
             if module in COMMAND_MODULES:
                 return recognise(Program("vllm", words[index + 2 :]))
+            if module == "qanat":
+                return recognise(Program("qanat", words[index + 2 :]))
             if module == "lm_eval":
                 return Recognised("accuracy", module, words[index + 2 :])
             return None

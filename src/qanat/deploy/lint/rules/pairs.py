@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from qanat.deploy.knowledge.kinds.settings import Connector
 from qanat.deploy.lint.files import FileSet
 from qanat.deploy.lint.reading import as_integer, read_integer
 from qanat.deploy.lint.registry import Hit, on_files
 from qanat.deploy.lint.view import SPECULATIVE, TRANSFER, LaunchView
 from qanat.deploy.sources.launch import Flag
+from qanat.deploy.sources.programs import ROUTER
 from qanat.deploy.sources.values import Place, Source
 
+PAIRED = ("--prefiller-hosts", "--decoder-hosts")
+DEFAULT_DIRECTION = "pull"
+"""--connector of `qanat router` where it is not given."""
 TIMEOUTS = ("HCCL_EXEC_TIMEOUT", "HCCL_CONNECT_TIMEOUT")
 
 
@@ -139,6 +144,9 @@ def _behind(proxy: LaunchView, servers: list[LaunchView]) -> list[LaunchView]:
 
 def _protocol(proxy: LaunchView, behind: list[LaunchView]) -> Iterator[Hit]:
     connectors = {view.connector.name: view.connector for view in behind if view.connector}
+    if proxy.launch.program == ROUTER:
+        yield from _direction(proxy, connectors)
+        return
     fitting = {connector.proxy for connector in connectors.values() if connector.proxy}
     known = {entry.proxy for entry in proxy.knowledge.connectors.entries.values() if entry.proxy is not None}
     name = proxy.launch.program.rsplit("/", 1)[-1]
@@ -148,6 +156,24 @@ def _protocol(proxy: LaunchView, behind: list[LaunchView]) -> Iterator[Hit]:
     rule = "PD001" if "layerwise" in right else "PD002"
     listed = ", ".join(sorted(connectors))
     yield Hit(rule, _program_place(proxy), f"{name} does not speak the protocol of {listed}", f"use {right}")
+
+
+def _direction(proxy: LaunchView, connectors: dict[str, Connector]) -> Iterator[Hit]:
+    """Whether `qanat router`, which speaks both protocols, is told the right one where it is given both sides."""
+    if not any(word in PAIRED or "role=" in word for word in (value.text for value in proxy.launch.argv)):
+        return
+    directions = {one.direction for one in connectors.values() if one.proxy is not None}
+    flag = proxy.launch.flag("--connector")
+    if len(directions) != 1 or (flag is not None and (flag.value is None or not flag.value.is_known)):
+        return
+    right = next(iter(directions))
+    given = flag.value.text if flag is not None and flag.value is not None else DEFAULT_DIRECTION
+    if given == right:
+        return
+    what = f"--connector {given}" if flag is not None else f"{ROUTER} without --connector"
+    place = flag.place if flag is not None else _program_place(proxy)
+    message = f"{what} does not speak the protocol of {', '.join(sorted(connectors))}"
+    yield Hit("PD001" if right == "push" else "PD002", place, message, f"use --connector {right}")
 
 
 def _program_place(proxy: LaunchView) -> Place:

@@ -9,6 +9,7 @@ from qanat.deploy.lint.files import DocumentView
 from qanat.deploy.lint.reading import as_integer
 from qanat.deploy.lint.registry import Hit, on_document, on_server
 from qanat.deploy.lint.view import TRANSFER, LaunchView
+from qanat.deploy.sources.programs import ROUTER
 
 RANDOM_PORTS_FROM = 20000
 RANDOM_PORTS_PER_NPU = 1000
@@ -119,7 +120,7 @@ def eager_decode(view: LaunchView) -> Iterator[Hit]:
 
 @on_document("PD014", "PD023")
 def proxies(view: DocumentView) -> Iterator[Hit]:
-    """Flags of the example proxies."""
+    """Flags of the example proxies and of `qanat router`, which takes one port for all hosts of a side."""
     for proxy in view.proxies():
         flags = {flag.name: flag for flag in proxy.launch.flags}
         host = flags.get("--host")
@@ -132,6 +133,7 @@ def proxies(view: DocumentView) -> Iterator[Hit]:
             if hosts is None or ports is None:
                 continue
             is_known = all(value.is_known or "xx" in value.text for value in (*hosts.values, *ports.values))
-            if is_known and len(hosts.values) != len(ports.values):
+            is_for_all = proxy.launch.program == ROUTER and len(ports.values) == 1
+            if is_known and not is_for_all and len(hosts.values) != len(ports.values):
                 message = f"{len(hosts.values)} hosts and {len(ports.values)} ports of the {role} nodes"
                 yield Hit("PD023", ports.place, message)
