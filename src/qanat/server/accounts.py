@@ -52,9 +52,24 @@ class Lease:
         num_sequences = sum(generation.sampling.n for generation in generations)
         num_prompt_tokens = sum(len(generation.prompt_token_ids) for generation in generations)
         num_prior = sum(len(ids or ()) for generation in generations for ids in generation.output_token_ids)
+        has_form = any(one.sampling.structured_outputs is not None for one in generations)
+        self.begin(num_sequences, num_prompt_tokens, num_prior, has_form)
+
+    def begin(self, num_sequences: int, num_prompt_tokens: int, num_prior: int, has_form: bool) -> None:
+        """The same by the figures.
+
+        Args:
+            num_sequences: prompts times choices.
+            num_prompt_tokens: of all prompts.
+            num_prior: tokens of outputs that are continued.
+            has_form: some output must have a form.
+
+        Raises:
+            RateLimitError: see `Account.check`.
+        """
         account = self._account
         account.check(num_sequences, num_prompt_tokens + num_prior, num_held=self._num_sequences)
-        self._has_form = any(one.sampling.structured_outputs is not None for one in generations)
+        self._has_form = has_form
         account.num_sequences += num_sequences - self._num_sequences
         self._num_sequences = num_sequences
         self._charge_tokens(num_prompt_tokens, num_prior)
@@ -64,9 +79,14 @@ class Lease:
 
     def add(self, event: GenerationEvent) -> None:
         """Takes an event of the engine about it."""
-        if event.timing is not None and event.timing.prefill_s > 0:
-            self._is_computed = True
         num_new = len(event.token_ids)
+        is_computed = event.timing is not None and event.timing.prefill_s > 0
+        is_first = event.index == 0 and event.num_output_tokens == num_new  # the prompt's first news
+        self.use(num_new, event.num_cached_tokens if num_new and is_first else 0, is_computed=is_computed)
+
+    def use(self, num_new: int, num_cached: int, *, is_computed: bool) -> None:
+        """Takes the same as figures: new output tokens, prompt tokens out of the cache, anything was computed."""
+        self._is_computed |= is_computed
         if not num_new:
             return
         account = self._account
@@ -74,8 +94,7 @@ class Lease:
             self.is_waiting = False
             account.num_waiting -= 1
         account.num_output_tokens += num_new
-        if event.index == 0 and event.num_output_tokens == num_new:  # the prompt's first news
-            account.num_cached_tokens += event.num_cached_tokens
+        account.num_cached_tokens += num_cached
         if account.tokens is not None:
             account.tokens.take(num_new)
 
@@ -217,9 +236,9 @@ class Account:
         if self.requests is not None:
             self.requests.take(count)
 
-    def refuse(self, error: QanatError) -> None:
-        """Counts a request that was answered with this error."""
-        self.refused[error.code] += 1
+    def refuse(self, code: str) -> None:
+        """Counts a request that was answered with the error that has this code."""
+        self.refused[code] += 1
 
     def headers(self) -> Headers:
         """What is left, under the names that OpenAI's clients know; nothing without bounds."""

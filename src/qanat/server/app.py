@@ -36,7 +36,6 @@ from qanat.server.openapi import OpenApiEndpoint
 from qanat.server.service import Service
 from qanat.server.status import StatusEndpoints, json_response
 from qanat.server.tokenization import TokenEndpoints
-from qanat.server.usage import UsageEndpoint
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +51,7 @@ class App:
         self._service = service
         self._status = StatusEndpoints(service)
         self._tokens = TokenEndpoints(service)
-        metrics = MetricsEndpoint(service.engine, service.model_name, service.accounts)
+        metrics = MetricsEndpoint(service.engine, service.model_name, service.desk)
         actions = ActionEndpoints(service)
         status = self._status
         self.routes = [
@@ -70,7 +69,7 @@ class App:
             Route("/v1/plan", status.plan),
             Route("/v1/models", status.models),
             Route("/v1/models/{model:path}", status.model),
-            Route("/usage", UsageEndpoint(service.accounts).usage),
+            Route("/usage", status.usage),
             Route("/health", status.health),
             Route("/ping", status.health, methods=["GET", "POST"]),
             Route("/ready", status.ready),

@@ -120,20 +120,20 @@ class GenerationEndpoint(Generic[Chunk]):
         await run_until_disconnect(work, receive)
 
     async def _answer(self, body: bytes, request_id: str, caller: Caller, send: Send) -> None:
-        account = self._service.accounts.of(caller)
-        output, watch = _Output(with_headers(send, account.headers)), Stopwatch()
+        desk = self._service.desk
+        output, watch = _Output(with_headers(send, lambda: desk.headers(caller))), Stopwatch()
         try:
-            with account.lease() as lease:
+            async with desk.lease(caller) as lease:
                 await self._service.turnstile.enter()
                 plan = await self._plan(body, request_id, caller)
-                lease.start(plan.generations)
+                await lease.start(plan.generations)
                 watch.tap = lease.add
                 engine_ids = [generation.request_id for generation in plan.generations]
                 names = {request_id, *map(reply_id_of, engine_ids)}
                 with self._service.running.listed(names, engine_ids):
                     await self._carry_out(plan, output, watch)
         except QanatError as error:
-            account.refuse(error)
+            desk.refuse(caller, error)
             await output.fail(error)
         except Exception:
             log.exception("request %s failed", request_id)

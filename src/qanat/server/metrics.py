@@ -12,9 +12,8 @@ from starlette.responses import Response
 
 from qanat.engine.async_engine import AsyncEngine
 from qanat.engine.metrics import EngineStats, HistogramSnapshot
-from qanat.server.accounts import Accounts
 from qanat.server.caller import caller_of
-from qanat.server.usage import key_metrics
+from qanat.server.desk import Desk
 from qanat.structured.compiler import CompileStats
 
 PREFIX = "vllm:"
@@ -138,14 +137,14 @@ class EngineCollector(Collector):
 class MetricsEndpoint:
     """Handler of GET /metrics."""
 
-    def __init__(self, engine: AsyncEngine, model_name: str, accounts: Accounts) -> None:
+    def __init__(self, engine: AsyncEngine, model_name: str, desk: Desk) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(EngineCollector(engine, model_name))
-        self._accounts = accounts
+        self._desk = desk
 
     async def metrics(self, request: Request) -> Response:
         """All figures as text: those of the engine for everybody, those of keys for admins."""
         text = generate_latest(self._registry)
         if caller_of(request.scope).is_admin:
-            text += key_metrics(self._accounts)
+            text += await self._desk.key_metrics()
         return Response(text, headers={"content-type": CONTENT_TYPE_LATEST})

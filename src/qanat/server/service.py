@@ -12,9 +12,9 @@ from qanat.config.engine_config import ServerOptions
 from qanat.core.errors import InvalidRequestError, NotFoundError
 from qanat.core.timeouts import Timeouts
 from qanat.engine.async_engine import AsyncEngine
-from qanat.server.accounts import Accounts
 from qanat.server.caller import Caller
 from qanat.server.deadlines import TimeoutParts, timeouts_of
+from qanat.server.desk import Desk, LocalDesk
 from qanat.server.encoding import PromptEncoder
 from qanat.server.renderer import ChatRenderer, load_template
 from qanat.server.requests import GenerationRequest
@@ -38,7 +38,7 @@ class Service:
         sampling_defaults: values of sampling fields for requests that do not name them.
         max_body_bytes: larger request bodies are refused.
         running: generations by request id.
-        accounts: bounds and counts of each caller.
+        desk: holds callers to their bounds, and counts.
         default_timeout_s: for requests that do not say how long they may take; None for no bound.
         turnstile: spreads the beginnings of requests over turns of the event loop.
         call_format: how the model writes tool calls; None leaves them in the text.
@@ -54,7 +54,7 @@ class Service:
     running: RunningRequests = field(default_factory=RunningRequests)
     call_format: CallFormat | None = None
     reads_auto_calls: bool = True
-    accounts: Accounts = field(default_factory=Accounts)
+    desk: Desk = field(default_factory=LocalDesk)
     turnstile: Turnstile = field(default_factory=Turnstile)
     default_timeout_s: float | None = None
 

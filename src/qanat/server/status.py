@@ -130,6 +130,10 @@ class StatusEndpoints:
         """GET /version."""
         return json_response(self._version)
 
+    async def usage(self, request: Request) -> Response:
+        """GET /usage: each sees its own account, an admin everybody's."""
+        return json_response(await self._service.desk.usage(caller_of(request.scope)))
+
     async def plan(self, request: Request) -> Response:
         """GET /v1/plan: how the settings came about and where the memory went."""
         engine = self._service.engine

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -91,7 +91,7 @@ class TokenEndpoints:
         Raises:
             QanatError: the request is refused.
         """
-        with self._counted(caller):
+        async with self._counted(caller):
             return await self._tokenize(body, caller)
 
     async def _tokenize(self, body: bytes, caller: Caller) -> TokenizeAnswer:
@@ -115,7 +115,7 @@ class TokenEndpoints:
         Raises:
             QanatError: the request is refused; `param` names the first id that is out of range.
         """
-        with self._counted(caller):
+        async with self._counted(caller):
             request = decode_request(body, DetokenizeRequest, {})
             self._service.check_model(request.model, caller)
             tokens = request.tokens
@@ -126,15 +126,15 @@ class TokenEndpoints:
         """Ends the threads."""
         self._encoder.close()
 
-    @contextlib.contextmanager
-    def _counted(self, caller: Caller) -> Iterator[None]:
+    @contextlib.asynccontextmanager
+    async def _counted(self, caller: Caller) -> AsyncIterator[None]:
         """The request counts like one that generates, but for the sequences under way."""
-        account = self._service.accounts.of(caller)
+        desk = self._service.desk
         try:
-            with account.lease(0):
+            async with desk.lease(caller, 0):
                 yield
         except QanatError as error:
-            account.refuse(error)
+            desk.refuse(caller, error)
             raise
 
     def _spell(self, token_ids: list[int]) -> list[str]:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from operator import attrgetter
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import Response
 
 from qanat.server.accounts import Account, Accounts
-from qanat.server.caller import caller_of
+from qanat.server.caller import Caller
 
 PREFIX = "qanat:key_"
 
@@ -75,19 +73,11 @@ class UsageReport(msgspec.Struct, frozen=True):
     keys: list[KeyUsage]
 
 
-class UsageEndpoint:
-    """Handler of GET /usage."""
-
-    def __init__(self, accounts: Accounts) -> None:
-        self._accounts = accounts
-
-    async def usage(self, request: Request) -> Response:
-        """Each sees its own account, an admin everybody's."""
-        caller = caller_of(request.scope)
-        own = self._accounts.of(caller)
-        accounts = self._accounts.all() if caller.is_admin else [own]
-        report = UsageReport(int(self._accounts.since_s), [KeyUsage.of(account) for account in accounts])
-        return Response(msgspec.json.encode(report), media_type="application/json")
+def usage_report(accounts: Accounts, caller: Caller) -> UsageReport:
+    """What this caller may see: its own account, for an admin everybody's."""
+    own = accounts.of(caller)
+    shown = accounts.all() if caller.is_admin else [own]
+    return UsageReport(int(accounts.since_s), [KeyUsage.of(account) for account in shown])
 
 
 FAMILIES = (
