@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import sys
 
 import pytest
@@ -11,6 +12,12 @@ from hypothesis import HealthCheck, settings
 # How long an example takes depends on what else the machine does, so it decides nothing.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+
+# A shell that runs the suite in the background (`&`, nohup) has it ignore these, and whoever it starts inherits that:
+# a test that interrupts a process would wait for ever, as the process does what it was told.
+for _number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True)

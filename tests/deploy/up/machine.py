@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -145,13 +146,18 @@ class RunningMachine:
 
 
 def read_until(process: subprocess.Popen[str], text: str) -> str:
-    """Output up to the line with this text."""
+    """Output up to the line with this text; a process that does not say it in time is ended."""
     assert process.stdout is not None
     lines = []
-    for line in process.stdout:
-        lines.append(line)
-        if text in line:
-            return "".join(lines)
+    timer = threading.Timer(TIMEOUT_S, process.kill)
+    timer.start()
+    try:
+        for line in process.stdout:
+            lines.append(line)
+            if text in line:
+                return "".join(lines)
+    finally:
+        timer.cancel()
     raise AssertionError(f"it never said {text!r}:\n{''.join(lines)}")
 
 
