@@ -11,9 +11,9 @@ from qanat.config.values import Kind
 from qanat.core.errors import ConfigError
 
 
-def test_there_are_about_eighty_settings_in_eight_groups() -> None:
-    assert len(GROUPS) == 8
-    assert 40 <= len(OPTIONS) <= 90
+def test_there_are_about_a_hundred_settings_in_ten_groups() -> None:
+    assert len(GROUPS) == 10
+    assert 40 <= len(OPTIONS) <= 105
     assert set(OPTIONS) == {
         field.name
         for field in dataclasses.fields(EngineConfig)

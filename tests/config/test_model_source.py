@@ -112,9 +112,11 @@ def test_preparing_goes_all_the_way(tmp_path: Path) -> None:
 
 def test_refusals_come_before_any_download(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, "huggingface_hub")  # without snapshot_download: it must not be called
-    with pytest.raises(ConfigError, match="--headless is refused"):
+    with pytest.raises(ConfigError, match="--middleware is refused"):
         prepare(
-            EngineConfig(model="Qwen/Qwen3-0.6B", foreign_flags={"headless": True}), NO_VARIABLES, TWO_CORES
+            EngineConfig(model="Qwen/Qwen3-0.6B", foreign_flags={"middleware": ("a.B",)}),
+            NO_VARIABLES,
+            TWO_CORES,
         )
 
 

@@ -81,7 +81,7 @@ def test_what_was_wished_holds_in_silence() -> None:
     assert config.open_limits == ()
     limits, cache = config.scheduler, config.cache
     assert dataclasses.astuple(limits) == (128, 8, 4096, "priority", 5, 50, 30.0, 0.1, 0, True)
-    assert dataclasses.astuple(cache) == (16, "float16", 0.25, 2**30, None)
+    assert dataclasses.astuple(cache) == (16, "float16", 0.25, 2**30, None, None)
     assert (config.seed, config.num_threads, config.is_nan_check_enabled) == (7, 1, False)
     assert (config.init_timeout_s, config.step_timeout_s) == (5.0, 6.0)
     assert config.served_model_names == ("a", "b")
@@ -105,7 +105,7 @@ def test_short_names_of_types(short: str, full: str) -> None:
         ),
         ({"tensor_parallel_size": 8}, "--tensor-parallel-size", 2, "may use 2 cores"),
         ({"distributed_executor_backend": "mp"}, "--distributed-executor-backend", "uni", "no other process"),
-        ({"data_parallel_size": 2}, "--data-parallel-size", 1, "not yet in this version"),
+        ({"data_parallel_size": 8}, "--data-parallel-size", 2, "may use 2 cores"),
         ({"pipeline_parallel_size": 2}, "--pipeline-parallel-size", 1, "not yet in this version"),
         ({"enable_expert_parallel": True}, "--enable-expert-parallel", False, "a part of each expert"),
         ({"enable_prefix_caching": True}, "--enable-prefix-caching", False, "not yet in this version"),
@@ -223,12 +223,6 @@ def test_unknown_json_keys_are_named_with_the_nearest_or_their_home() -> None:
     ("name", "value"),
     [
         ("kv-transfer-config", {"kv_connector": "MooncakeConnectorV1"}),
-        ("headless", True),
-        ("nnodes", 2),
-        ("node-rank", 1),
-        ("data-parallel-start-rank", 1),
-        ("data-parallel-rank", 3),
-        ("data-parallel-external-lb", True),
         ("ssl-ciphers", "HIGH"),
         ("middleware", ("auth.Check",)),
         ("runner", "pooling"),
@@ -245,11 +239,8 @@ def test_what_cannot_be_left_aside_is_refused_with_the_reason(name: str, value: 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("nnodes", 1),
-        ("node-rank", 0),
-        ("data-parallel-start-rank", 0),
-        ("headless", False),
         ("runner", "generate"),
+        ("convert", "none"),
     ],
 )
 def test_values_that_ask_for_what_happens_anyway_pass(name: str, value: object) -> None:

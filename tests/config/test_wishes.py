@@ -96,11 +96,11 @@ def test_a_file_may_nest_json() -> None:
 
 def test_flags_that_only_vllm_knows_are_kept_with_their_values() -> None:
     wishes = wishes_of(
-        ["--swap-space", "4"], {"QANAT_API_SERVER_COUNT": "2"}, {"limit-mm-per-prompt": {"image": 1}}
+        ["--swap-space", "4"], {"QANAT_RENDERER_NUM_WORKERS": "2"}, {"limit-mm-per-prompt": {"image": 1}}
     )
     assert wishes.foreign_flags == {
         "swap-space": 4.0,
-        "api-server-count": 2,
+        "renderer-num-workers": 2,
         "limit-mm-per-prompt": {"image": 1},
     }
 

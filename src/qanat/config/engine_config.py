@@ -15,7 +15,7 @@ from typing import Any
 from qanat.config.access_options import AccessOptions
 from qanat.config.operation_options import OperationOptions
 from qanat.config.options import Option, option, options_of
-from qanat.config.parallel_options import ParallelOptions
+from qanat.config.parallel_options import HostOptions, ParallelOptions, ReplicaOptions
 from qanat.config.values import Kind
 from qanat.core.decision import Decision
 
@@ -331,6 +331,8 @@ GROUPS: tuple[type, ...] = (
     CacheOptions,
     SchedulerOptions,
     ParallelOptions,
+    ReplicaOptions,
+    HostOptions,
     ExecutionOptions,
     ServerOptions,
     AccessOptions,
@@ -344,6 +346,8 @@ class EngineConfig(
     CacheOptions,
     SchedulerOptions,
     ParallelOptions,
+    ReplicaOptions,
+    HostOptions,
     ExecutionOptions,
     ServerOptions,
     OperationOptions,

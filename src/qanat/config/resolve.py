@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from qanat.config.engine_config import EngineConfig
 from qanat.config.env import Environment
 from qanat.config.limits import cache_limits, dtype_name, scheduler_limits
@@ -10,6 +12,7 @@ from qanat.config.model_config import ModelConfig
 from qanat.config.model_source import DEMO_NAME
 from qanat.config.parallel import tensor_parallel_size
 from qanat.config.profiler import profiler_settings
+from qanat.config.replicas import parallel_settings, replica_bytes
 from qanat.config.resolved import ResolvedConfig
 from qanat.config.structured import structured_settings
 from qanat.config.unbuilt import check_refused, decide_unbuilt
@@ -52,7 +55,9 @@ def resolve(
     said += decide_unbuilt(wishes)
     dtype = _dtype(wishes, model, said)
     num_ranks = tensor_parallel_size(wishes, model, machine, said)
+    parallel = parallel_settings(wishes, machine, num_ranks, said)
     _check_quantization(wishes, dtype, quantization, said)
+    num_local = parallel.num_local_replicas
     limits, open_limits = scheduler_limits(wishes, model, environment, said)
     config = ResolvedConfig(
         model_path=model_path,
@@ -60,15 +65,19 @@ def resolve(
         model=model,
         dtype=dtype,
         scheduler=limits,
-        cache=cache_limits(wishes, dtype, said),
+        cache=dataclasses.replace(
+            cache_limits(wishes, dtype, said),
+            available_bytes=replica_bytes(machine.available_bytes, num_local) if num_local > 1 else None,
+        ),
         load_format=wishes.load_format,
         seed=wishes.seed,
-        num_threads=_num_threads(wishes, model, machine, environment, num_ranks, said),
+        num_threads=_num_threads(wishes, model, machine, environment, (num_ranks, num_local), said),
         is_nan_check_enabled=wishes.enable_nan_check,
         max_logprobs=wishes.max_logprobs,
         step_timeout_s=float(wishes.step_timeout_s or DEFAULT_STEP_TIMEOUT_S),
         init_timeout_s=float(wishes.init_timeout_s or DEFAULT_INIT_TIMEOUT_S),
         tensor_parallel_size=num_ranks,
+        parallel=parallel,
         open_limits=open_limits,
         profiler=profiler_settings(wishes.profiler_config, said),
         structured=structured_settings(
@@ -107,7 +116,7 @@ def _num_threads(
     model: ModelConfig,
     machine: MachineInfo,
     environment: Environment,
-    num_ranks: int,
+    num_ranks_and_replicas: tuple[int, int],
     said: list[Decision],
 ) -> int:
     """Of each rank: what was wished, else all cores but for small models; never more than the process has."""
@@ -122,9 +131,12 @@ def _num_threads(
     assert isinstance(kept, int)
     if kept < 0:
         raise ConfigError(f"{variable}: {kept} is too small; the least is 0.", param=variable)
-    got = max(1, (cores - kept) // num_ranks)
+    num_ranks, num_replicas = num_ranks_and_replicas
+    got = max(1, (cores - kept) // (num_ranks * max(1, num_replicas)))
     why = "the cores that this process may use"
-    if num_ranks > 1:
+    if num_replicas > 1:
+        why += f", shared by {num_replicas} replicas" + (f" of {num_ranks} ranks" if num_ranks > 1 else "")
+    elif num_ranks > 1:
         why += f", shared by {num_ranks} ranks"
     if kept > 0:
         why = f"{variable} keeps {kept} of {cores} cores free"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from qanat.config.model_config import ModelConfig
+from qanat.config.parallel_settings import ParallelSettings
 from qanat.config.profiler import ProfilerSettings
 from qanat.config.structured import StructuredSettings
 
@@ -48,6 +49,8 @@ class CacheLimits:
         memory_share: share of the machine's available memory that weights, cache and workspace may take.
         kv_cache_memory_bytes: bytes for blocks and states; overrides the share.
         num_blocks_override: number of blocks; overrides both.
+        available_bytes: what this replica can have of the machine's memory, settled before the first of several starts;
+            None looks when the start begins.
     """
 
     block_size: int = 64
@@ -55,6 +58,7 @@ class CacheLimits:
     memory_share: float = 0.5
     kv_cache_memory_bytes: int | None = None
     num_blocks_override: int | None = None
+    available_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,7 @@ class ResolvedConfig:
         step_timeout_s: /health fails when work is pending and no step ended for so long.
         init_timeout_s: the engine process must be ready within this.
         tensor_parallel_size: ranks that share every layer; each is a process of its own, but for the first.
+        parallel: replicas, hosts and front ends.
         open_limits: of "max_model_len" and "max_num_seqs", those that nobody set; the memory plan may lower them.
         profiler: how profiles are recorded; None if that is switched off.
         structured: how forms of outputs are compiled.
@@ -97,6 +102,7 @@ class ResolvedConfig:
     step_timeout_s: float = 120.0
     init_timeout_s: float = 600.0
     tensor_parallel_size: int = 1
+    parallel: ParallelSettings = ParallelSettings()
     open_limits: tuple[str, ...] = ()
     profiler: ProfilerSettings | None = None
     structured: StructuredSettings = StructuredSettings()

@@ -11,8 +11,6 @@ from qanat.core.errors import ConfigError
 
 LATER = "not yet in this version"
 
-_PARALLEL_SIZES = ("pipeline_parallel_size", "data_parallel_size")
-
 REASONING_PARSERS = ("qwen3",)
 """What there is; `none` switches it off."""
 
@@ -70,6 +68,7 @@ def check_refused(wishes: EngineConfig) -> None:
     """
     for name, value in wishes.foreign_flags.items():
         known_flags()[name].decide(value)
+    _check_hosts(wishes)
     load_format = wishes.load_format
     if load_format in ("auto", "safetensors", "dummy"):
         return
@@ -81,12 +80,35 @@ def check_refused(wishes: EngineConfig) -> None:
     )
 
 
+def _check_hosts(wishes: EngineConfig) -> None:
+    """Refuses replicas and ranks on other hosts."""
+    local = wishes.data_parallel_size_local
+    is_balanced_outside = (
+        wishes.data_parallel_hybrid_lb
+        or wishes.data_parallel_rank is not None
+        or bool(wishes.data_parallel_start_rank)
+    )
+    remote = local is not None and local < wishes.data_parallel_size and not is_balanced_outside
+    for flag, is_wished in (
+        ("--headless", wishes.headless),
+        ("--data-parallel-size-local", remote),
+        ("--nnodes", wishes.nnodes > 1),
+        ("--node-rank", wishes.node_rank > 0),
+    ):
+        if is_wished:
+            raise ConfigError(
+                f"{flag} is refused: one service on several hosts is {LATER}; start one server per host without it.",
+                param=flag,
+            )
+
+
 def _parallelism(wishes: EngineConfig) -> Iterator[Decision]:
-    for name in _PARALLEL_SIZES:
-        size = getattr(wishes, name)
-        if size > 1:
-            flag = "--" + name.replace("_", "-")
-            yield Decision(flag, size, 1, f"{LATER}: one group of ranks computes the whole model")
+    if wishes.pipeline_parallel_size > 1:
+        why = f"{LATER}: one group of ranks computes the whole model"
+        yield Decision("--pipeline-parallel-size", wishes.pipeline_parallel_size, 1, why)
+    if (wishes.api_server_count or 1) > 1:
+        why = f"{LATER}: one process serves; it does not compute"
+        yield Decision("--api-server-count", wishes.api_server_count, 1, why)
     if wishes.enable_expert_parallel:
         why = f"{LATER}: every rank holds a part of each expert"
         yield Decision("--enable-expert-parallel", True, False, why)
