@@ -93,7 +93,7 @@ def test_more_rows_than_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     qkv = random_qkv(100)
     expected = attend(Cache(16, 12), qkv, [100], [100])
     monkeypatch.setattr(attention, "MAX_SCRATCH_BYTES", 2**19)
-    assert attention._rows_per_chunk(HEADS, DIM, attention.KEYS_PER_CHUNK) < 100
+    assert attention._rows_at_once(HEADS, DIM, attention.KEYS_PER_CHUNK) < 100
     out = attend(Cache(16, 12), qkv, [100], [100])
     torch.testing.assert_close(out, expected, rtol=1e-5, atol=1e-6)
 

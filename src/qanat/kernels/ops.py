@@ -27,31 +27,31 @@ def embedding(token_ids: Tensor, weight: Tensor) -> Tensor:
     return _mlp.embedding(token_ids, weight)
 
 
-@op()
+@op(row_invariant=True)
 def linear(x: Tensor, weight: Tensor) -> Tensor:
     """Product of x [T, in] with the transposed weight [out, in] -> [T, out]."""
     return _mlp.linear(x, weight)
 
 
-@op()
+@op(row_invariant=True)
 def logits(hidden: Tensor, weight: Tensor) -> Tensor:
     """Scores of the vocabulary: hidden [T, C], weight [V, C] -> [T, V] fp32, never rounded to a narrower type."""
     return _mlp.logits(hidden, weight)
 
 
-@op()
+@op(row_invariant=True)
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     """The gated unit silu(gate) * up, both [T, C]."""
     return _mlp.swiglu(gate, up)
 
 
-@op()
+@op(row_invariant=True)
 def rms_norm(x: Tensor, weight: Tensor, eps: float, zero_centred: bool) -> Tensor:
     """The norm x / sqrt(mean(x^2) + eps) * weight over the last axis; zero-centred weights count as 1 + weight."""
     return _norm.rms_norm(x, weight, eps, zero_centred)
 
 
-@op()
+@op(row_invariant=True)
 def add_rms_norm(
     x: Tensor, residual: Tensor, weight: Tensor, eps: float, zero_centred: bool
 ) -> tuple[Tensor, Tensor]:
@@ -59,13 +59,13 @@ def add_rms_norm(
     return _norm.add_rms_norm(x, residual, weight, eps, zero_centred)
 
 
-@op()
+@op(row_invariant=True)
 def gated_rms_norm(x: Tensor, gate: Tensor, weight: Tensor, eps: float) -> Tensor:
     """The norm x / sqrt(mean(x^2) + eps) * weight * silu(gate) over the last axis."""
     return _norm.gated_rms_norm(x, gate, weight, eps)
 
 
-@op()
+@op(row_invariant=True)
 def rotary_rows(
     positions: Tensor,
     inverse_frequencies: Tensor,
@@ -77,13 +77,13 @@ def rotary_rows(
     return _rotary.rotary_rows(positions, inverse_frequencies, mrope_section, scale, dtype)
 
 
-@op()
+@op(row_invariant=True)
 def rotary_apply(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotates the first R of D dimensions of x [T, H, D]; dimension i < R/2 pairs with i + R/2."""
     return _rotary.rotary_apply(x, cos, sin)
 
 
-@op()
+@op(row_invariant=True)
 def paged_attention(
     q: Tensor,
     k: Tensor,
@@ -111,7 +111,7 @@ def paged_attention(
     )
 
 
-@op()
+@op(row_invariant=True)
 def causal_conv(
     x: Tensor,
     weight: Tensor,
@@ -128,13 +128,13 @@ def causal_conv(
     return _delta.causal_conv(x, weight, states, state_ids, num_computed, host_query_lens)
 
 
-@op()
+@op(row_invariant=True)
 def delta_gates(a: Tensor, b: Tensor, a_log: Tensor, dt_bias: Tensor) -> tuple[Tensor, Tensor]:
     """Both fp32 [T, HV]: (log-decay, write strength) of a and b [T, HV], a_log and dt_bias [HV]."""
     return _delta.delta_gates(a, b, a_log, dt_bias)
 
 
-@op()
+@op(row_invariant=True)
 def gated_delta_rule(
     q: Tensor,
     k: Tensor,
@@ -158,7 +158,7 @@ def gated_delta_rule(
     )
 
 
-@op()
+@op(row_invariant=True)
 def moe_route(router_logits: Tensor, top_k: int, renormalise: bool) -> tuple[Tensor, Tensor]:
     """Chosen experts of router_logits [T, E]: (weights [T, K] fp32, expert ids [T, K] int64).
 
@@ -168,7 +168,7 @@ def moe_route(router_logits: Tensor, top_k: int, renormalise: bool) -> tuple[Ten
     return _moe.moe_route(router_logits, top_k, renormalise)
 
 
-@op()
+@op(row_invariant=True)
 def moe_experts(x: Tensor, expert_ids: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
     """Unweighted down_e(swiglu(gate_up_e(x))) for each chosen expert e of x [T, C] -> [T, K, C].
 
@@ -177,7 +177,7 @@ def moe_experts(x: Tensor, expert_ids: Tensor, gate_up: Tensor, down: Tensor) ->
     return _moe.moe_experts(x, expert_ids, gate_up, down)
 
 
-@op()
+@op(row_invariant=True)
 def moe_combine(
     expert_out: Tensor, weights: Tensor, shared: Tensor | None, shared_gate: Tensor | None
 ) -> Tensor:

@@ -13,11 +13,12 @@ bound is the largest of these moments, as the reference kernels have the most te
     dense       stream + T I (4a + 3f)         gate, up, inner, product; fp32 inside
     experts     stream + T E 4f + T K H (a + f) + T (H a + I (4a + 3f)) + shared expert as dense
                                                router; all chosen experts' outputs; one expert that every token chose
-    logits      stream + 2 N V f + 96 max(2^20, V)
-                                               N rows of logits and the product behind them; filters of the sampler
+    logits      stream + (N + P) V f + 96 max(2^20, V)
+                                               N rows of logits and the product behind them, of P rows (N rounded up
+                                               to a multiple of 16); filters of the sampler
 
 and, for 16-bit types, 160 MiB of code that torch's CPU library compiles for each size of product and keeps: 16 to 18
-numbers of rows (see `qanat.kernels.row_padding`) of up to a dozen matrices, about 0.7 MiB each.
+numbers of rows at most (see `qanat.kernels.row_padding`) of up to a dozen matrices, about 0.7 MiB each.
 T is rounded up to a multiple of 256, as the rows of a product are.
 
 Beside these stands what forms of outputs take once the engine has been idle: 640 bytes for each token of the vocabulary
@@ -36,7 +37,7 @@ from __future__ import annotations
 from qanat.config.model_config import LINEAR_ATTENTION, ModelConfig
 from qanat.config.resolved import ResolvedConfig
 from qanat.core.cache_spec import DTYPE_BYTES, CacheSpec
-from qanat.kernels.row_padding import ROW_GRANULE
+from qanat.kernels.row_padding import ROW_GRANULE, padded_wide_rows
 
 FP32_BYTES = 4
 LIBRARY_CODE_BYTES = 160 * 2**20
@@ -118,5 +119,6 @@ def _feed_forward_bytes(model: ModelConfig, num_tokens: int, width: int) -> list
 
 def _logits_bytes(config: ResolvedConfig) -> int:
     vocab_size = config.model.vocab_size
-    chunk = 2 * logits_chunk_rows(config) * vocab_size * FP32_BYTES
+    num_rows = logits_chunk_rows(config)
+    chunk = (num_rows + padded_wide_rows(num_rows)) * vocab_size * FP32_BYTES
     return chunk + SAMPLER_BYTES_PER_ELEMENT * max(MAX_SAMPLER_ELEMENTS, vocab_size)

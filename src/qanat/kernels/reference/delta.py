@@ -1,16 +1,18 @@
 """The linear-attention layer: causal convolution and gated delta rule (Yang et al. 2024, "Gated Delta Networks").
 
 Requests of different lengths run together without padding. Prefill and decode are the same fp32 recurrence (rule
-R3), so how a prompt is cut never matters beyond the last bits of a product.
+R3), so how a prompt is cut never matters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from qanat.kernels.reference.elementwise import elementwise
 
 
 def causal_conv(
@@ -33,27 +35,38 @@ def causal_conv(
     ids = state_ids.index_select(0, picked).long()
     past = _states_before(states, ids, num_computed.index_select(0, picked))
     # Store, then use (rule R9): the inputs take the state's type before the first product.
-    rows = x[:num_rows].to(states.dtype).split([host_query_lens[r] for r in order])
+    inputs = x[:num_rows].to(states.dtype)
+    if num_rows == len(order):
+        last = torch.cat((past, inputs.unsqueeze(1)), 1)
+        out[:num_rows] = _taps_applied(last.unbind(1), weight, x.dtype)
+        states.index_copy_(0, ids, last[:, 1:])
+        return out
+    rows = inputs.split([host_query_lens[r] for r in order])
     windows = torch.cat([part for pair in zip(past.unbind(0), rows, strict=True) for part in pair])
     lens = torch.tensor([host_query_lens[r] for r in order], device=x.device)
     # Row i of the i-th request's window block is num_past rows further for each request up to it.
     first = torch.arange(num_rows, device=x.device) + num_past * torch.arange(
         len(order), device=x.device
     ).repeat_interleave(lens)
-    total = torch.zeros(num_rows, x.shape[1], device=x.device)
-    for tap in range(num_taps):
-        total += windows.index_select(0, first + tap).float() * weight[:, tap].float()
-    out[:num_rows] = F.silu(total.to(x.dtype))
+    taps = (windows.index_select(0, first + tap) for tap in range(num_taps))
+    out[:num_rows] = _taps_applied(taps, weight, x.dtype)
     ends = lens.cumsum(0) + num_past * torch.arange(1, len(order) + 1, device=x.device)
     last = ends.unsqueeze(1) + torch.arange(-num_past, 0, device=x.device)
     states.index_copy_(0, ids, windows[last])
     return out
 
 
+def _taps_applied(taps: Iterable[Tensor], weight: Tensor, dtype: torch.dtype) -> Tensor:
+    """The convolution's results, of the inputs [n, C] at each tap, oldest first."""
+    total = sum(rows.float() * weight[:, tap].float() for tap, rows in enumerate(taps))
+    assert isinstance(total, Tensor), "a convolution has taps"
+    return elementwise(F.silu, total.to(dtype))
+
+
 def delta_gates(a: Tensor, b: Tensor, a_log: Tensor, dt_bias: Tensor) -> tuple[Tensor, Tensor]:
     """Log-decay g = -exp(A_log) softplus(a + dt_bias), never above 0, and write strength beta = sigmoid(b)."""
-    log_decay = -a_log.float().exp() * F.softplus(a.float() + dt_bias.float())
-    return log_decay, torch.sigmoid(b).float()
+    log_decay = -a_log.float().exp() * elementwise(F.softplus, a.float() + dt_bias.float())
+    return log_decay, elementwise(torch.sigmoid, b).float()
 
 
 def gated_delta_rule(
@@ -86,7 +99,7 @@ def gated_delta_rule(
     queries = _unit(q.index_select(0, rows), repeats) * q.shape[-1] ** -0.5
     keys = _unit(k.index_select(0, rows), repeats)
     values = v.index_select(0, rows).float()
-    decay = log_decay.index_select(0, rows).exp()
+    decay = elementwise(torch.exp, log_decay.index_select(0, rows))
     strength = beta.index_select(0, rows).unsqueeze(-1)
     results = torch.empty_like(values)
     start = 0

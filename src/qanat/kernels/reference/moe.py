@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from qanat.kernels.reference.elementwise import elementwise
 from qanat.kernels.reference.mlp import linear, swiglu
 
 
@@ -45,4 +46,4 @@ def moe_combine(
     routed = total.to(expert_out.dtype)
     if shared is None or shared_gate is None:
         return routed
-    return routed + torch.sigmoid(shared_gate) * shared
+    return routed + elementwise(torch.sigmoid, shared_gate) * shared

@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from qanat.kernels.reference.elementwise import elementwise
+
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float, zero_centred: bool) -> Tensor:
     """The norm x / rms(x) * weight, or * (1 + weight) where the weights are stored around zero."""
@@ -25,7 +27,7 @@ def add_rms_norm(
 def gated_rms_norm(x: Tensor, gate: Tensor, weight: Tensor, eps: float) -> Tensor:
     """The norm of x times weight (not zero-centred), then times silu(gate)."""
     scaled = _normalise(x, eps).to(x.dtype) * weight
-    return (scaled * F.silu(gate.float())).to(gate.dtype)
+    return (scaled * elementwise(F.silu, gate.float())).to(gate.dtype)
 
 
 def _normalise(x: Tensor, eps: float) -> Tensor:

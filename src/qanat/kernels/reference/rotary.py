@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from qanat.kernels.reference.elementwise import elementwise
+
 
 def rotary_rows(
     positions: Tensor,
@@ -25,7 +27,8 @@ def rotary_rows(
         for axis in (1, 2):
             own = slice(axis, 3 * mrope_section[axis], 3)
             rows[:, own] = angles[axis][:, own]
-    return (rows.cos() * scale).to(dtype), (rows.sin() * scale).to(dtype)
+    cos, sin = elementwise(torch.cos, rows), elementwise(torch.sin, rows)
+    return (cos * scale).to(dtype), (sin * scale).to(dtype)
 
 
 def rotary_apply(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -1,0 +1,87 @@
+"""Products with a weight matrix in which a row has the same bits whatever rows stand beside it (rule R1).
+
+Over few inputs rows are multiplied as they come. Over many, always the same number of rows is multiplied at a time,
+with rows of zeros for what is missing, and the weights are the left factor, which is less work for so few rows. A long
+prompt pays with about twice the time of one product.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from qanat.kernels.row_padding import (
+    FIXED_ROWS,
+    FIXED_WIDE_ROWS,
+    MAX_UNCUT_INPUTS,
+    ROW_GRANULE,
+    padded_rows,
+    padded_wide_rows,
+)
+
+MAX_TINY_SIZE = 2048
+"""Numbers of a matrix that every row is multiplied with by itself."""
+
+MAX_SMALL_SIZE = 16384
+"""Numbers of a 16-bit matrix that is multiplied in fp32, which takes less time than calling the library for it."""
+
+TILE_BYTES = 2**20
+"""Rows of a narrow head are widened in tiles of this size, so that a tile stays in the core's cache."""
+
+
+def product(x: Tensor, weight: Tensor) -> Tensor:
+    """Product of x [T, in] with the transposed weight [out, in] -> [T, out]; accumulated in fp32, rounded once."""
+    num_rows, num_inputs = x.shape
+    if weight.numel() <= MAX_TINY_SIZE:
+        return _tiny_product(x, weight)
+    is_wide = x.dtype == torch.float32
+    if num_inputs <= MAX_UNCUT_INPUTS:
+        if not is_wide and weight.numel() <= MAX_SMALL_SIZE:
+            return product(x.float(), weight.float()).to(x.dtype)
+        parts = [_uncut_product(part, weight) for part in x.split(ROW_GRANULE)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+    out = x.new_empty(num_rows, weight.shape[0])
+    step = FIXED_WIDE_ROWS if is_wide else FIXED_ROWS
+    for start in range(0, num_rows, step):
+        part = x[start : start + step]
+        columns = torch.mm(weight, _filled_up(part, step).t())
+        out[start : start + step] = columns[:, : len(part)].t()
+    return out
+
+
+def wide_product(x: Tensor, weight: Tensor) -> Tensor:
+    """The same of x fp32 with a result in fp32; a narrow weight is widened tile by tile."""
+    num_rows, num_inputs = x.shape
+    num_outputs = weight.shape[0]
+    step = ROW_GRANULE if num_inputs <= MAX_UNCUT_INPUTS else FIXED_WIDE_ROWS
+    columns = _filled_up(x, padded_wide_rows(num_rows)).t()
+    out = x.new_empty(num_outputs, columns.shape[1])
+    tile_rows = num_outputs if weight.dtype == torch.float32 else max(TILE_BYTES // (4 * num_inputs), 1)
+    for first in range(0, num_outputs, tile_rows):
+        tile = weight[first : first + tile_rows].float()
+        for start in range(0, num_rows, step):
+            stop = start + step
+            torch.mm(tile, columns[:, start:stop], out=out[first : first + tile_rows, start:stop])
+    return out[:, :num_rows].t().contiguous()
+
+
+def _filled_up(x: Tensor, num_rows: int) -> Tensor:
+    """The rows and others behind them, whatever these are; contiguous, as the library has other ways for strides."""
+    num_own = x.shape[0]
+    if num_own == num_rows:
+        return x.contiguous()
+    if num_own == 1:
+        return x.expand(num_rows, -1).contiguous()
+    return torch.cat((x, x.new_zeros(num_rows - num_own, x.shape[1])))
+
+
+def _tiny_product(x: Tensor, weight: Tensor) -> Tensor:
+    shared = weight.float().t().expand(x.shape[0], -1, -1)
+    return torch.bmm(x.float().unsqueeze(1), shared).squeeze(1).to(x.dtype)
+
+
+def _uncut_product(x: Tensor, weight: Tensor) -> Tensor:
+    num_rows = x.shape[0]
+    num_filled = padded_wide_rows(num_rows) if x.dtype == torch.float32 else padded_rows(num_rows)
+    return F.linear(_filled_up(x, num_filled), weight)[:num_rows]
