@@ -29,7 +29,7 @@ class Fault:
     Attributes:
         kind: "die" (cut the connection after `num_events`), "end" (end the answer there), "stall", "recompute", "error"
             (an event that says the engine is dead), "status", "empty" (200 without a body), "refuse" (a request never
-            answered).
+            answered), "cut" (the connection, once the prompt would be computed).
         num_bytes: of the next event, sent before the cut.
         status: for "status".
     """
@@ -64,6 +64,7 @@ class StubEngine:
         num_open: requests for text that run.
         num_left: requests whose client went away before the end.
         held: prompts whose cache is kept for a decoder, by remote request id.
+        is_frozen: its health does not answer, nor what it has begun with if `prefill_s` is long.
         ending: in place of how the last token of a stream ends; for engines that send the end apart.
         step_s: time for a token.
         prefill_s: time for a prompt.
@@ -81,6 +82,7 @@ class StubEngine:
     keeps_params: bool = True
     ends_at_once: bool = False
     ending: bytes = b""
+    is_frozen: bool = False
     port: int = 0
     _pushed: dict[str, asyncio.Event] = field(default_factory=dict)
 
@@ -105,6 +107,8 @@ class StubEngine:
         """Answers, and stops as soon as the client leaves."""
         method, path, _ = head.split(" ", 2)
         if method != "POST":
+            if self.is_frozen:
+                await asyncio.sleep(3600)
             content = {"data": [{"id": "m", "object": "model"}]} if path == "/v1/models" else {}
             _whole(writer, 200, json.dumps(content).encode())
             return
@@ -148,6 +152,8 @@ class StubEngine:
             return
         reply_id = ("chatcmpl-" if "messages" in fields else "cmpl-") + headers.get("x-request-id", "none")
         await asyncio.sleep(self.prefill_s)
+        if fault is not None and fault.kind == "cut":
+            raise Cut
         if self.role == "prefill":
             await self._prefill(reply_id, fields, writer)
             return

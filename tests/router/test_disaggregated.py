@@ -382,12 +382,30 @@ def test_pd_003_a_client_that_leaves_frees_both_legs(connector: str, place: str)
     run(look())
 
 
-def test_pd_004_a_prefiller_that_fails_ends_its_decoders_wait_at_once() -> None:
+@pytest.mark.parametrize("how", ["aborts", "dies", "stops"])
+def test_pd_004_a_prefiller_that_fails_ends_its_decoders_wait_at_once(how: str) -> None:
+    """100 requests wait for two prefillers, one of which fails; those of the other are answered."""
+
     async def look() -> None:
-        async with pairs("push", max_retries=0) as pair:
-            pair.fail_prefill(Fault("status", status=503))
-            response = await pair.router.http.post(CHAT, json={"messages": HI, "stream": True})
-            assert response.status_code == 503
+        looks = {"health_interval_s": 0.1, "health_timeout_s": 1.0} if how == "stops" else {}
+        async with pairs("push", max_retries=0, **looks) as pair:
+            bad, good = pair.prefillers
+            if how == "stops":
+                bad.prefill_s = 3600
+            else:
+                bad.faults = [Fault("status" if how == "aborts" else "cut", status=503) for _ in range(100)]
+            body = {"messages": HI, "stream": True}
+            asking = [asyncio.ensure_future(pair.router.http.post(CHAT, json=body)) for _ in range(100)]
+            if how == "stops":
+                await until(
+                    lambda: bad.num_open and bad.num_open + sum(map(asyncio.Future.done, asking)) == 100
+                )
+                bad.is_frozen = True
+            answers = await asyncio.gather(*asking)
+            refused = [answer for answer in answers if answer.status_code != 200]
+            assert len(refused) == len(bad.asked) > 0 and len(good.asked) + len(bad.asked) == 100
+            assert {answer.status_code for answer in refused} == {503 if how == "aborts" else 502}
+            assert all(b"[DONE]" in answer.content for answer in answers if answer.status_code == 200)
             await until(lambda: pair.num_open == 0)
             assert figures(pair.router) == (0, 0)
 
@@ -504,8 +522,8 @@ def test_pd_018_clients_that_leave_at_any_time_leave_nothing_behind(connector: s
                 await asyncio.sleep(after_s)
                 writer.transport.abort()
 
-            for _ in range(10):
-                await asyncio.gather(*(leave(rng.uniform(0, 0.15)) for _ in range(10)))
+            for _ in range(5):
+                await asyncio.gather(*(leave(rng.uniform(0, 0.15)) for _ in range(30)))
             await until(lambda: pair.num_open == 0 and figures(pair.router) == (0, 0))
             for _ in range(20):
                 assert b"[DONE]" in await pair.router.stream(CHAT, {"messages": HI})
