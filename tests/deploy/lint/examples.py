@@ -611,6 +611,10 @@ SERVICE = [
         router("--prefiller-hosts 10.0.0.1 10.0.0.3 10.0.0.4 --prefiller-ports 8100 8100"),
         router("--prefiller-hosts 10.0.0.1 10.0.0.3 10.0.0.4 --prefiller-ports 8100"),
     ),
+    Example("PD025", pair().replace("kv_producer", "kv_consumer") + router(), pair() + router()),
+    Example("PD025", pair().replace("kv_consumer", "kv_producer") + proxy(), pair() + proxy()),
+    Example("PD026", pair().replace("kv_producer", "kv_consumer"), pair()),
+    Example("PD026", pair().replace("kv_consumer", "kv_producer"), pair().replace("kv_consumer", "kv_both")),
     Example("PD003", f"{SMALL} -tp 8 {transfer('kv_consumer', 'MooncakeConnector')}", image="v0.18.0"),
     Example(
         "PD020",

@@ -123,7 +123,8 @@ def proxies(files: FileSet) -> Iterator[Hit]:
             yield from _targets(proxy, servers)
 
 
-def _ports(proxy: LaunchView) -> list[tuple[Flag, int]]:
+def own_ports(proxy: LaunchView) -> list[tuple[Flag, int]]:
+    """The ports that a proxy is given for prefill and decode nodes, each with its flag."""
     found = []
     for flag in proxy.launch.flags:
         if flag.name in ("--prefiller-ports", "--decoder-ports"):
@@ -134,7 +135,7 @@ def _ports(proxy: LaunchView) -> list[tuple[Flag, int]]:
 
 def _behind(proxy: LaunchView, servers: list[LaunchView]) -> list[LaunchView]:
     """The servers of a proxy: on its ports; of several groups on the same ports those for the same chip."""
-    ports = {port for _, port in _ports(proxy)}
+    ports = {port for _, port in own_ports(proxy)}
     found = [view for view in servers if view.integer("--port") in ports]
     found = found or ([] if ports else servers)
     if len({view.connector.name for view in found if view.connector}) > 1 and proxy.chip is not None:
@@ -186,7 +187,7 @@ def _program_place(proxy: LaunchView) -> Place:
 
 def _targets(proxy: LaunchView, servers: list[LaunchView]) -> Iterator[Hit]:
     roles = {"--prefiller-ports": "kv_producer", "--decoder-ports": "kv_consumer"}
-    for flag, port in _ports(proxy):
+    for flag, port in own_ports(proxy):
         side = [view for view in servers if view.kv_role == roles[flag.name]]
         ports = {view.integer("--port") for view in side}
         if side and None not in ports and port not in ports:
