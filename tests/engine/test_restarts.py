@@ -168,7 +168,13 @@ async def test_a_defect_while_the_core_is_replaced_is_the_end_and_said() -> None
 
     client = ProcessClient()
     await client.start(tiny_config())
-    line = CoreLine(client, tiny_config(), RestartBudget(3), Listener(on_step, deaths.append, on_replaced))
+    line = CoreLine(
+        client,
+        tiny_config(),
+        RestartBudget(3),
+        Listener(on_step, deaths.append, on_replaced),
+        make_client=ProcessClient,
+    )
     try:
         assert line.pid is not None
         os.kill(line.pid, signal.SIGKILL)

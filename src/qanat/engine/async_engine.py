@@ -85,7 +85,9 @@ class AsyncEngine:
         self._refusal: QanatError | None = None
         self._scheduler_stats: SchedulerStats | None = None
         listener = Listener(self._on_step, self._on_death, self._on_replaced)
-        self._core = CoreLine(client, self.config, restarts or RestartBudget(), listener)
+        self._core = CoreLine(
+            client, self.config, restarts or RestartBudget(), listener, make_client=ProcessClient
+        )
 
     @classmethod
     async def start(

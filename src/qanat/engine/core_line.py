@@ -13,6 +13,7 @@ import msgspec
 from qanat.config.resolved import ResolvedConfig
 from qanat.core.errors import EngineDeadError, QanatError
 from qanat.core.profile import ProfileReport
+from qanat.engine.core_client import ClientFactory, CoreClient
 from qanat.engine.messages import (
     AddRequests,
     ProfileReply,
@@ -22,7 +23,6 @@ from qanat.engine.messages import (
     StopProfile,
     ToCore,
 )
-from qanat.engine.process_client import ProcessClient
 from qanat.engine.profile_calls import ProfileCalls
 from qanat.engine.restarts import WINDOW_S, Comeback, RestartBudget
 from qanat.engine.stall_watch import StallWatch
@@ -76,15 +76,26 @@ class CoreLine:
         config: what a new core is started with.
         restarts: how often one that died is replaced.
         listener: told of news, in the order in which they come.
+        make_client: makes the client for a new core.
+        name: of the core in the log.
 
     Attributes:
         stalls: how long it has owed an answer.
     """
 
     def __init__(
-        self, client: ProcessClient, config: ResolvedConfig, restarts: RestartBudget, listener: Listener
+        self,
+        client: CoreClient,
+        config: ResolvedConfig,
+        restarts: RestartBudget,
+        listener: Listener,
+        *,
+        make_client: ClientFactory,
+        name: str = "The engine",
     ) -> None:
         self._client = client
+        self._make_client = make_client
+        self._name = name
         self._config = config
         self._restarts = restarts
         self._listener = listener
@@ -204,7 +215,8 @@ class CoreLine:
         while (delay_s := self._restarts.next_delay_s()) is not None:
             self._comeback = Comeback(death.message, delay_s=delay_s, start_s=self._client.start_s)
             logger.warning(
-                "The engine is restarted in %.0f s (restart %d; at most %d within %.0f s).",
+                "%s is restarted in %.0f s (restart %d; at most %d within %.0f s).",
+                self._name,
                 delay_s,
                 self._restarts.num_restarts,
                 self._restarts.max_restarts,
@@ -214,20 +226,20 @@ class CoreLine:
             if await self._start_anew():
                 return True
         if self._restarts.max_restarts:
-            logger.error("The engine died too often (--max-engine-restarts); it is not started again.")
+            logger.error("%s died too often (--max-engine-restarts); it is not started again.", self._name)
         self._comeback = None
         return False
 
     async def _start_anew(self) -> bool:
-        client: ProcessClient | None = None
+        client: CoreClient | None = None
         try:
-            client = ProcessClient()
+            client = self._make_client()
             ready = await client.start(self._config)
         except (
             Exception
         ) as error:  # the core's own reasons, or the system has no room, no files, no processes left
             words = client.last_words() if client is not None else ""
-            logger.error("The engine could not be restarted: %s%s", error, words)
+            logger.error("%s could not be restarted: %s%s", self._name, error, words)
             if client is not None:
                 await client.stop()
             return False
@@ -239,5 +251,5 @@ class CoreLine:
         await old.stop()
         self._death = self._comeback = None
         self._listener.on_replaced(ready)
-        logger.warning("The engine serves again, as process %s.", client.pid)
+        logger.warning("%s serves again, as process %s.", self._name, client.pid)
         return True
