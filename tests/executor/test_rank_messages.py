@@ -10,7 +10,8 @@ from qanat.core.constraint import Constraint
 from qanat.core.errors import EngineDeadError
 from qanat.core.sampling_params import SamplingParams
 from qanat.executor.planning import plan_start
-from qanat.executor.rank_messages import RankReport, RankStart, check_report, report_of, without_choices
+from qanat.executor.rank_messages import RankReport, RankStart, without_choices
+from qanat.executor.reports import check_report, report_of
 from tests.worker.tiny_model import tiny_config
 
 
@@ -22,7 +23,7 @@ def report(**changes: object) -> RankReport:
 def test_a_configuration_has_the_same_digest_on_the_other_side() -> None:
     config = dataclasses.replace(tiny_config(), tensor_parallel_size=2)
     memory = plan_start(config, available_bytes=2**31).memory
-    start = RankStart(1, config, memory, 1, 60.0, 20, "text")
+    start = RankStart(1, 0, 1, config, memory, "127.0.0.1", b"secret", 60.0, 20, "text", True)
     there = msgspec.msgpack.decode(msgspec.msgpack.encode(start), type=RankStart)
     assert there == start
     ours, theirs = (report_of(0, each.config, "127.0.0.1", 1) for each in (start, there))

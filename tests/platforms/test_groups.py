@@ -1,12 +1,25 @@
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import cast
+
 import pytest
 import torch
 from torch import Tensor
 
 from qanat.platforms.cpu import CpuPlatform
-from qanat.platforms.groups import ParallelGroup, PlannedGroup, SingleGroup
-from tests.support.rank_threads import on_ranks
+from qanat.platforms.groups import (
+    CollectiveError,
+    ConnectedGroup,
+    ParallelGroup,
+    Place,
+    PlannedGroup,
+    SingleGroup,
+)
+from qanat.platforms.metered import MeteredGroup
+from qanat.platforms.notes import Notes
+from tests.support.rank_threads import SECRET, joined, on_ranks
 
 
 def test_one_rank_exchanges_nothing_and_copies_nothing() -> None:
@@ -47,12 +60,55 @@ def test_gathering_joins_the_last_axis_in_order_and_broadcasting_gives_rank_0s_v
         assert sent.tolist() == [[0, 1], [2, 3]]
 
 
-def test_meetings_have_ports_of_their_own_on_the_loopback_interface() -> None:
-    first, second = (CpuPlatform().meeting(None, 5.0) for _ in range(2))
-    assert first.port != second.port and first.address == "127.0.0.1"
-
-
 def test_a_rank_that_nobody_joins_gives_up() -> None:
-    meeting = CpuPlatform().meeting(None, 0.5)
-    with pytest.raises(RuntimeError):
-        meeting.join(0, 2, 0.5)
+    with pytest.raises(RuntimeError, match="no rank said"):
+        joined(0, 2, Notes(lambda key, value: None), timeout_s=0.5)
+
+
+def test_a_stranger_that_takes_a_ranks_place_is_noticed_before_anything_is_said() -> None:
+    """It knows the port and the number that gloo asks for, but not the secret of the group."""
+    notes = Notes(lambda key, value: None)
+
+    def run(rank: int) -> str:
+        place = Place(rank, 2, "127.0.0.1", SECRET if rank == 0 else b"guessed", 10.0, 10.0)
+        try:
+            CpuPlatform().join(place, notes)
+        except RuntimeError as error:
+            return str(error)
+        return "joined"
+
+    with ThreadPoolExecutor(2) as pool:
+        words = list(pool.map(run, range(2)))
+    assert words[0] == "whoever connected as rank 1 does not know the group's secret"
+    assert words[1] != "joined"
+
+
+def test_a_rank_that_waits_for_another_one_gives_up_when_the_group_is_abandoned() -> None:
+    is_asked = threading.Event()
+
+    def run(group: ParallelGroup) -> str:
+        connected = cast(ConnectedGroup, group)
+        if group.rank == 1:
+            assert is_asked.wait(30)
+            return ""
+        threading.Timer(0.1, connected.abandon).start()
+        try:
+            group.all_reduce(torch.zeros(2))
+        except CollectiveError as error:
+            return str(error)
+        finally:
+            is_asked.set()
+        return "summed"
+
+    assert on_ranks(2, run)[0] == "the group was abandoned"
+
+
+def test_a_metered_group_counts_its_exchanges_and_their_time() -> None:
+    def run(group: ParallelGroup) -> MeteredGroup:
+        metered = MeteredGroup(cast(ConnectedGroup, group))
+        for call in (metered.all_reduce, metered.all_gather, metered.broadcast):
+            call(torch.zeros(2))
+        return metered
+
+    for metered in on_ranks(2, run):
+        assert metered.num_entered == 3 and metered.spent_s > 0.0

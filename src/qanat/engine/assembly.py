@@ -11,10 +11,7 @@ from qanat.config.sharding import rank_model
 from qanat.engine.core import EngineCore
 from qanat.engine.form_preparation import FormPreparation
 from qanat.engine.messages import Ready
-from qanat.executor.base import Executor
-from qanat.executor.multiproc import MultiprocExecutor
-from qanat.executor.planning import plan_start
-from qanat.executor.uniproc import UniprocExecutor
+from qanat.executor.starting import start_executor
 from qanat.platforms.cpu import CpuPlatform
 from qanat.scheduler.scheduler import Scheduler
 from qanat.structured.factory import FormFactory
@@ -34,13 +31,8 @@ def build_core(config: ResolvedConfig, forms: FormFactory) -> tuple[EngineCore, 
         CheckpointError: the model folder cannot be served.
         CapacityError: weights or cache do not fit.
     """
-    start = plan_start(config, available_bytes=CpuPlatform().memory().available_bytes)
+    start, executor = start_executor(config, CpuPlatform().memory().available_bytes, forms)
     config = start.config
-    executor: Executor = (
-        UniprocExecutor(config, start.memory, forms)
-        if config.tensor_parallel_size == 1
-        else MultiprocExecutor(config, start.memory, forms)
-    )
     shape = rank_model(config.model, config.tensor_parallel_size)
     spec = cache_spec(shape, block_size=config.cache.block_size, kv_dtype=config.cache.kv_cache_dtype)
     cache = HybridCacheManager(spec, start.memory.num_blocks, start.memory.num_states)

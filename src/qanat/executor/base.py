@@ -20,6 +20,11 @@ class Executor(Protocol):
         """What the workers allocated, each of them."""
         ...
 
+    @property
+    def collective_s(self) -> float:
+        """Seconds spent in exchanges between ranks since the start; 0 for one rank."""
+        ...
+
     def execute(self, batch: ScheduledBatch) -> Future[StepOutput]:
         """Starts a step; the result, or the exception that ended it, is in the future.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 import time
 from collections.abc import Sequence
@@ -13,22 +14,32 @@ import msgspec
 from qanat.config.resolved import ResolvedConfig
 from qanat.core.batch import ScheduledBatch, StepOutput
 from qanat.core.constraint import MatcherFactory
-from qanat.core.errors import CapacityError, EngineDeadError, error_of
+from qanat.core.errors import CapacityError, CheckpointError, EngineDeadError, error_of
 from qanat.core.log_lines import present_format
 from qanat.core.memory_plan import MemoryPlan
+from qanat.executor.node_link import NodeLink
+from qanat.executor.node_messages import NodeStart
 from qanat.executor.own_worker import OwnWorker
+from qanat.executor.peers import Peer
 from qanat.executor.rank_messages import (
+    AllJoined,
+    FromRank,
+    Note,
     RankFailed,
+    RankJoined,
     RankLoaded,
     RankReport,
     RankStart,
-    check_report,
-    report_of,
     without_choices,
 )
-from qanat.executor.rank_processes import COMMAND, LAST_WORD_S, Peer, RankProcesses
+from qanat.executor.rank_processes import COMMAND, RankProcesses
+from qanat.executor.ranks import Ranks
+from qanat.executor.reports import check_report, report_of
+from qanat.platforms.addresses import LOOPBACK, numeric
 from qanat.platforms.cpu import CpuPlatform
-from qanat.platforms.groups import Meeting, ParallelGroup
+from qanat.platforms.groups import CollectiveError, Place
+from qanat.platforms.metered import MeteredGroup
+from qanat.platforms.notes import Notes
 from qanat.worker.worker import Worker
 
 logger = logging.getLogger(__name__)
@@ -36,10 +47,11 @@ logger = logging.getLogger(__name__)
 JOIN_TIMEOUT_S = 60.0
 """A rank must have reported, and all of them must be connected, within this or --init-timeout-s, if that is less."""
 POLL_S = 0.05
+SECRET_BYTES = 32
 
 
 class MultiprocExecutor(OwnWorker):
-    """An `Executor` over a tensor-parallel group on this host.
+    """An `Executor` over a tensor-parallel group, on this host or on several.
 
     Every rank computes each batch with the same `Worker`; rank 0 alone chooses tokens, makes profiles and reports. A
     step that fails on any rank ends the group, as the others cannot know how far it came.
@@ -48,6 +60,7 @@ class MultiprocExecutor(OwnWorker):
         config: the resolved configuration; its `tensor_parallel_size` is the number of ranks.
         memory_plan: from `qanat.executor.planning`, of one rank.
         matcher_factory: for requests whose output has a form; without it there may be none.
+        links: to the other hosts of the group, from `qanat.executor.gathering`; closed with the executor.
         command: starts another rank's process.
 
     Raises:
@@ -62,42 +75,41 @@ class MultiprocExecutor(OwnWorker):
         memory_plan: MemoryPlan,
         matcher_factory: MatcherFactory | None = None,
         *,
+        links: Sequence[NodeLink] = (),
         command: Sequence[str] = COMMAND,
     ) -> None:
         self.memory_plan = memory_plan
         self._config = config
         self._encoder = msgspec.msgpack.Encoder()
         self._deadline_s = time.monotonic() + config.init_timeout_s
-        join_timeout_s = min(JOIN_TIMEOUT_S, config.init_timeout_s)
-        self._join_deadline_s = time.monotonic() + join_timeout_s
-        platform = CpuPlatform()
-        meeting = platform.meeting(None, join_timeout_s)
-        starts = [
-            RankStart(
-                rank,
-                config,
-                memory_plan,
-                meeting.port,
-                join_timeout_s,
-                logging.getLogger().getEffectiveLevel(),
-                present_format(),
-            )
-            for rank in range(1, config.tensor_parallel_size)
-        ]
-        self._ranks = RankProcesses(starts, command)
+        self._join_timeout_s = join_timeout_s(config)
+        self._join_deadline_s = time.monotonic() + self._join_timeout_s
+        self._secret = secrets.token_bytes(SECRET_BYTES)
+        self._address = numeric(config.parallel.master_addr, 0) if links else LOOPBACK
         self._worker: Worker | None = None
+        self._group: MeteredGroup | None = None
         self._death: EngineDeadError | None = None
+        platform = CpuPlatform()
+        local = RankProcesses(self._starts(), command)
+        self._ranks = Ranks(local, links, config.step_timeout_s)
         try:
-            own = report_of(0, config, meeting.address, platform.memory().available_bytes)
-            self._hear_reports(own)
-            group = self._join(meeting)
+            for link in links:
+                link.start(NodeStart(config.scheduler, memory_plan, self._secret, self._join_timeout_s))
+            self._hear_reports(self._own_report(platform))
+            group = self._join(platform)
+            self._ranks.on_loss(group.abandon)
             worker = Worker(config, memory_plan, platform, matcher_factory, group)
             worker.load()
             self._await_loaded()
-        except BaseException:
-            self._ranks.stop()
+        except BaseException as error:
+            self._ranks.stop(str(error) or "node 0 was stopped")
             raise
-        self._worker = worker
+        self._worker, self._group = worker, group
+
+    @property
+    def collective_s(self) -> float:
+        """Seconds that rank 0 has spent in exchanges with the others, waiting for slower ones included."""
+        return self._group.spent_s if self._group is not None else 0.0
 
     def execute(self, batch: ScheduledBatch) -> Future[StepOutput]:
         """Runs the step on all ranks; the future is done, with rank 0's result or with what ended the group."""
@@ -126,21 +138,47 @@ class MultiprocExecutor(OwnWorker):
     def shutdown(self) -> None:
         """Ends the other processes; releases the model and the cache."""
         self._worker = None
-        self._ranks.stop()
+        self._ranks.stop(self._death.message if self._death is not None else "")
+
+    def _starts(self) -> list[RankStart]:
+        """What the other ranks of this host are told."""
+        size = self._config.tensor_parallel_size // self._config.parallel.num_nodes
+        return [
+            RankStart(
+                rank=rank,
+                reader=rank - 1,
+                num_readers=size - 1,
+                config=self._config,
+                memory_plan=self.memory_plan,
+                address=self._address,
+                secret=self._secret,
+                join_timeout_s=self._join_timeout_s,
+                log_level=logging.getLogger().getEffectiveLevel(),
+                log_format=present_format(),
+                # The system goes by the thread that has started it, and only this one lives as long as the process.
+                dies_with_parent=threading.current_thread() is threading.main_thread(),
+            )
+            for rank in range(1, size)
+        ]
 
     def _cause(self, error: Exception) -> EngineDeadError:
-        """What a failed step means: a rank that died explains it, or rank 0 itself failed."""
+        """What a failed step means: a rank that died or stands still explains it, or rank 0 itself failed."""
         if isinstance(error, EngineDeadError):
             return error
-        try:
-            self._ranks.check(LAST_WORD_S)
-        except EngineDeadError as death:
-            # A new one: where the collective broke on this rank explains nothing and would stand in the log first.
-            return EngineDeadError(death.message)
+        if isinstance(error, CollectiveError):
+            assert self._group is not None
+            # A new one: where the exchange broke on this rank explains nothing and would stand in the log first.
+            return self._ranks.blame(self._group.num_entered)
         logger.error("The step failed on rank 0.", exc_info=error)
         return EngineDeadError(
             f"A step failed on rank 0, which ends all ranks: {type(error).__name__}: {error}"
         )
+
+    def _own_report(self, platform: CpuPlatform) -> RankReport:
+        try:
+            return report_of(0, self._config, self._address, platform.memory().available_bytes)
+        except OSError as error:
+            raise CheckpointError(f"The weights cannot be read: {error}", param="--model") from None
 
     def _hear_reports(self, own: RankReport) -> None:
         """Waits for every rank's report and compares it; says which one is silent."""
@@ -148,6 +186,7 @@ class MultiprocExecutor(OwnWorker):
         for peer in self._ranks.peers:
             report = self._next(peer, self._join_deadline_s, "did not report")
             assert isinstance(report, RankReport)
+            peer.identify(report)
             check_report(own, report)
             if report.available_bytes < self.memory_plan.total_bytes:
                 raise CapacityError(
@@ -156,34 +195,45 @@ class MultiprocExecutor(OwnWorker):
                 )
             _log_report(report)
 
-    def _join(self, meeting: Meeting) -> ParallelGroup:
-        """Connects all ranks; in a thread, so that one that dies meanwhile is noticed."""
-        joined: Future[ParallelGroup] = Future()
-        size, timeout_s = self._config.tensor_parallel_size, self._config.step_timeout_s
+    def _join(self, platform: CpuPlatform) -> MeteredGroup:
+        """Connects all ranks; in a thread, so that their words are passed on and one that dies is noticed."""
+        joined: Future[MeteredGroup] = Future()
+        outbox: list[Note] = []
+        notes = Notes(lambda key, value: outbox.append(Note(key, value)))
+        config = self._config
+        size = config.tensor_parallel_size
+        place = Place(0, size, self._address, self._secret, self._join_timeout_s, config.step_timeout_s)
 
         def join() -> None:
             try:
-                joined.set_result(meeting.join(0, size, timeout_s))
+                joined.set_result(MeteredGroup(platform.join(place, notes)))
             except Exception as error:
                 joined.set_exception(error)
 
         threading.Thread(target=join, name="join-group", daemon=True).start()
-        while True:
-            try:
-                return joined.result(POLL_S)
-            except TimeoutError:
-                self._ranks.check()
-                if time.monotonic() > self._join_deadline_s:
-                    raise EngineDeadError(f"The ranks did not connect {self._within()}.") from None
-            except Exception as error:
-                raise EngineDeadError(f"The ranks could not connect: {error}") from error
+        num_joined = 0
+        while not joined.done() or outbox or num_joined < size - 1:
+            while outbox:
+                self._ranks.tell(outbox.pop(0))
+            for peer, message in self._ranks.news(POLL_S):
+                if isinstance(message, Note):
+                    notes.put(message.key, message.value)
+                    self._ranks.tell(message, but=peer.rank)
+                elif isinstance(message, RankJoined):
+                    num_joined += 1
+            if joined.done() and joined.exception() is not None:
+                raise EngineDeadError(f"The ranks could not connect: {joined.exception()}") from None
+            if time.monotonic() > self._join_deadline_s:
+                raise EngineDeadError(f"The ranks did not connect {self._within()}.")
+        self._ranks.tell(AllJoined())
+        return joined.result()
 
     def _await_loaded(self) -> None:
         for peer in self._ranks.peers:
             message = self._next(peer, self._deadline_s, "did not load its share of the model")
             assert isinstance(message, RankLoaded)
 
-    def _next(self, peer: Peer, deadline_s: float, failing: str) -> RankReport | RankLoaded:
+    def _next(self, peer: Peer, deadline_s: float, failing: str) -> FromRank:
         message = peer.receive(deadline_s - time.monotonic())
         if message is None:
             raise EngineDeadError(f"{peer.name} {failing} {self._within()}.")
@@ -192,17 +242,23 @@ class MultiprocExecutor(OwnWorker):
         return message
 
     def _within(self) -> str:
-        seconds = min(JOIN_TIMEOUT_S, self._config.init_timeout_s)
-        return f"within {seconds:.0f} s (at most --init-timeout-s, now {self._config.init_timeout_s:.0f})"
+        given_s = self._config.init_timeout_s
+        return f"within {self._join_timeout_s:.0f} s (at most --init-timeout-s, now {given_s:.0f})"
+
+
+def join_timeout_s(config: ResolvedConfig) -> float:
+    """Within so many seconds every host and rank must have reported."""
+    return min(JOIN_TIMEOUT_S, config.init_timeout_s)
 
 
 def _log_report(report: RankReport) -> None:
     versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
     logger.info(
-        "Rank %d: process %d on %s (%s), %s, configuration %s",
+        "Rank %d: process %d on %s (%s, %s), %s, configuration %s",
         report.rank,
         report.pid,
         report.host,
+        report.interface,
         report.address,
         versions,
         report.config_digest[:12],

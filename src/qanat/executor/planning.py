@@ -33,13 +33,13 @@ def plan_start(config: ResolvedConfig, *, available_bytes: int) -> StartPlan:
 
     Args:
         config: from `qanat.config.prepare`.
-        available_bytes: what the machine or the process's control group can give to all ranks together.
+        available_bytes: what the machine or the process's control group can give to all ranks of one host together.
 
     Raises:
         CapacityError: what was asked for does not fit; names the settings to change.
         CheckpointError: the model's family has no code.
     """
-    own_bytes = rank_bytes(available_bytes, config.tensor_parallel_size)
+    own_bytes = rank_bytes(available_bytes, config.tensor_parallel_size // config.parallel.num_nodes)
     return fit_limits(config, available_bytes=own_bytes, weight_bytes=weight_bytes(config))
 
 

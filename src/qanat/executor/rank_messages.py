@@ -1,18 +1,11 @@
-"""What rank 0 and the other ranks of one host tell each other: msgpack, and never a tensor."""
+"""What rank 0 and the other ranks tell each other: msgpack, and never a tensor."""
 
 from __future__ import annotations
 
-import hashlib
-import os
-import platform
-import socket
-
 import msgspec
-import torch
 
 from qanat.config.resolved import ResolvedConfig
 from qanat.core.batch import NewRow, ScheduledBatch
-from qanat.core.errors import EngineDeadError
 from qanat.core.memory_plan import MemoryPlan
 from qanat.core.sampling_params import SamplingParams
 
@@ -21,24 +14,46 @@ LENGTH_BYTES = 8
 
 
 class RankStart(msgspec.Struct, frozen=True):
-    """Rank 0 to another one, on its standard input: all that it needs to start.
+    """To a rank, on its standard input: all that it needs to start.
 
     Attributes:
         rank: of the one that is told.
+        reader: its place among the readers of its host's ring.
+        num_readers: how many they are.
         config: the resolved configuration, with its number of ranks.
         memory_plan: what each rank allocates.
-        meeting_port: where the ranks meet, on the loopback interface.
+        address: of this host's interface over which the ranks are connected.
+        secret: by which the ranks of this group know each other.
         join_timeout_s: all of them must have come within this.
         log_level, log_format: how it writes its log.
+        dies_with_parent: whether the system is to kill it when the thread that started it ends.
     """
 
     rank: int
+    reader: int
+    num_readers: int
     config: ResolvedConfig
     memory_plan: MemoryPlan
-    meeting_port: int
+    address: str
+    secret: bytes
     join_timeout_s: float
     log_level: int
     log_format: str
+    dies_with_parent: bool
+
+
+class Note(msgspec.Struct, tag=True, frozen=True):
+    """Between all ranks, by way of rank 0: a word of `qanat.platforms.notes`."""
+
+    key: str
+    value: bytes
+
+
+class AllJoined(msgspec.Struct, tag=True, frozen=True):
+    """Rank 0 to all: the group is connected, and no more notes follow."""
+
+
+ToRank = Note | AllJoined
 
 
 class RankReport(msgspec.Struct, tag=True, frozen=True):
@@ -46,19 +61,24 @@ class RankReport(msgspec.Struct, tag=True, frozen=True):
 
     Attributes:
         rank, pid: who.
-        host, address: where it runs, and the address under which the others reach it.
+        host, interface, address: where it runs, and over what the others reach it.
         versions: of what must be equal everywhere, by name.
-        config_digest: SHA-256 of the configuration as it understood it.
+        config_digest: SHA-256 of what decides about answers, as it understood it.
         available_bytes: memory that it could still take.
     """
 
     rank: int
     pid: int
     host: str
+    interface: str
     address: str
     versions: dict[str, str]
     config_digest: str
     available_bytes: int
+
+
+class RankJoined(msgspec.Struct, tag=True, frozen=True):
+    """A rank to rank 0: it is connected with all others."""
 
 
 class RankLoaded(msgspec.Struct, tag=True, frozen=True):
@@ -66,52 +86,27 @@ class RankLoaded(msgspec.Struct, tag=True, frozen=True):
 
 
 class RankFailed(msgspec.Struct, tag=True, frozen=True):
-    """A rank to rank 0: it ends; code and message of the error."""
+    """A rank to rank 0: it ends.
+
+    Attributes:
+        code, message: of the error.
+        is_consequence: an exchange with other ranks failed, so that one of those may be to blame.
+        num_entered: exchanges that it had begun.
+    """
 
     code: str
     message: str
+    is_consequence: bool = False
+    num_entered: int = 0
 
 
-FromRank = RankReport | RankLoaded | RankFailed
+FromRank = RankReport | Note | RankJoined | RankLoaded | RankFailed
 
 
-def report_of(rank: int, config: ResolvedConfig, address: str, available_bytes: int) -> RankReport:
-    """This process's own report."""
-    from qanat import __version__
-
-    return RankReport(
-        rank=rank,
-        pid=os.getpid(),
-        host=socket.gethostname(),
-        address=address,
-        versions={
-            "qanat": __version__,
-            "python": platform.python_version(),
-            "torch": str(torch.__version__),
-        },
-        config_digest=hashlib.sha256(msgspec.msgpack.encode(config)).hexdigest(),
-        available_bytes=available_bytes,
-    )
-
-
-def check_report(own: RankReport, other: RankReport) -> None:
-    """Compares another rank's report with that of rank 0.
-
-    Raises:
-        EngineDeadError: they would not compute the same; names what differs.
-    """
-    differences = [
-        f"{name} {other.versions.get(name, 'unknown')} instead of {version}"
-        for name, version in own.versions.items()
-        if other.versions.get(name) != version
-    ]
-    if other.config_digest != own.config_digest:
-        differences.append(f"configuration {other.config_digest[:12]} instead of {own.config_digest[:12]}")
-    if differences:
-        raise EngineDeadError(
-            f"Rank {other.rank} (process {other.pid} on {other.host}) does not match rank 0: it has "
-            f"{', '.join(differences)}. Install the same versions everywhere and start again."
-        )
+def framed(message: RankStart | ToRank | FromRank) -> bytes:
+    """A message as it goes over a pipe or socket."""
+    payload = msgspec.msgpack.encode(message)
+    return len(payload).to_bytes(LENGTH_BYTES, "little") + payload
 
 
 def without_choices(batch: ScheduledBatch) -> ScheduledBatch:

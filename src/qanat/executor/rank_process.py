@@ -1,15 +1,17 @@
 """A rank other than the first, in a process of its own.
 
 Started by `qanat.executor.rank_processes` as `python -m qanat.executor.rank_process LINE RING`, the numbers of two
-inherited file descriptors: a socket to rank 0, and the ring that carries batches. What it needs to know comes on
-standard input, which stays open as long as rank 0 lives; its end is how this process notices, wherever it is, that it
-has to end.
+inherited file descriptors: a socket to whoever started it, and the ring that carries batches. What it needs to know
+comes on standard input, which stays open as long as that process lives; its end is how this process notices, wherever
+it is, that it has to end.
 """
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
+import signal
 import socket
 import sys
 import threading
@@ -22,30 +24,42 @@ from qanat.core.errors import QanatError
 from qanat.core.log_lines import write_log
 from qanat.executor.rank_messages import (
     LENGTH_BYTES,
+    AllJoined,
     FromRank,
+    Note,
     RankFailed,
+    RankJoined,
     RankLoaded,
     RankStart,
-    report_of,
+    ToRank,
+    framed,
 )
+from qanat.executor.reports import report_of
 from qanat.executor.ring import Ring
 from qanat.platforms.cpu import CpuPlatform
+from qanat.platforms.groups import CollectiveError, Place
+from qanat.platforms.metered import MeteredGroup
+from qanat.platforms.notes import Notes
 from qanat.worker.worker import Worker
 
 logger = logging.getLogger(__name__)
+
+SET_PARENT_DEATH_SIGNAL = 1
+"""Linux's PR_SET_PDEATHSIG."""
 
 
 class RankProcess:
     """One rank's end of the line.
 
     Args:
-        start: what rank 0 told.
-        line: socket to rank 0.
+        start: what it was told.
+        line: socket to rank 0, or to the process that passes on what rank 0 says.
         ring: carries the batches.
     """
 
     def __init__(self, start: RankStart, line: socket.socket, ring: Ring) -> None:
         self._start, self._line, self._ring = start, line, ring
+        self._group: MeteredGroup | None = None
 
     def run(self) -> NoReturn:
         """Joins the group, loads, and computes batches until rank 0 is gone.
@@ -54,31 +68,65 @@ class RankProcess:
             QanatError, RuntimeError: the start or a step failed.
         """
         start, platform = self._start, CpuPlatform()
-        meeting = platform.meeting(start.meeting_port, start.join_timeout_s)
-        available_bytes = platform.memory().available_bytes
-        self.send(report_of(start.rank, start.config, meeting.address, available_bytes))
+        self.send(report_of(start.rank, start.config, start.address, platform.memory().available_bytes))
+        notes = Notes(lambda key, value: self.send(Note(key, value)))
+        listener = threading.Thread(target=self._take_notes, args=(notes,), name="notes", daemon=True)
+        listener.start()
         config = start.config
-        group = meeting.join(start.rank, config.tensor_parallel_size, config.step_timeout_s)
-        worker = Worker(config, start.memory_plan, platform, group=group)
+        place = Place(
+            start.rank,
+            config.tensor_parallel_size,
+            start.address,
+            start.secret,
+            start.join_timeout_s,
+            config.step_timeout_s,
+        )
+        self._group = MeteredGroup(platform.join(place, notes))
+        self.send(RankJoined())
+        listener.join()
+        worker = Worker(config, start.memory_plan, platform, group=self._group)
         worker.load()
         self.send(RankLoaded())
         decoder = msgspec.msgpack.Decoder(ScheduledBatch)
         while True:
-            worker.execute(decoder.decode(self._ring.read(start.rank - 1, self._wait)))
+            worker.execute(decoder.decode(self._ring.read(start.reader, self._wait)))
 
     def send(self, message: FromRank) -> None:
         """Tells rank 0."""
-        payload = msgspec.msgpack.encode(message)
-        self._line.sendall(len(payload).to_bytes(LENGTH_BYTES, "little") + payload)
+        self._line.sendall(framed(message))
+
+    def fail(self, error: Exception) -> None:
+        """Tells rank 0 what ends this process."""
+        code = error.code if isinstance(error, QanatError) else QanatError.code
+        message = error.message if isinstance(error, QanatError) else f"{type(error).__name__}: {error}"
+        num_entered = self._group.num_entered if self._group is not None else 0
+        self.send(RankFailed(code, message, isinstance(error, CollectiveError), num_entered))
+
+    def _take_notes(self, notes: Notes) -> None:
+        decoder = msgspec.msgpack.Decoder(ToRank)
+        while True:
+            size = int.from_bytes(self._receive(LENGTH_BYTES), "little")
+            message = decoder.decode(self._receive(size))
+            if isinstance(message, AllJoined):
+                return
+            notes.put(message.key, message.value)
 
     def _wait(self) -> None:
         """Returns once a slot of the ring is filled."""
-        if not self._line.recv(1):
-            os._exit(0)
+        self._receive(1)
+
+    def _receive(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            part = self._line.recv(size - len(data))
+            if not part:
+                os._exit(0)
+            data += part
+        return data
 
 
 def read_start() -> RankStart | None:
-    """What rank 0 tells on standard input; None if it hung up before it was there."""
+    """What is told on standard input; None if it ended before that was there."""
     size = int.from_bytes(sys.stdin.buffer.read(LENGTH_BYTES), "little")
     payload = sys.stdin.buffer.read(size)
     if not size or len(payload) < size:
@@ -86,8 +134,12 @@ def read_start() -> RankStart | None:
     return msgspec.msgpack.decode(payload, type=RankStart)
 
 
-def exit_with_parent() -> None:
-    """Ends this process as soon as standard input ends; in a thread."""
+def exit_with_parent(is_killed: bool) -> None:
+    """Ends this process as soon as standard input ends; in a thread.
+
+    Args:
+        is_killed: have the system kill it besides, which also ends a process that was stopped.
+    """
     stdin = sys.stdin.fileno()
 
     def watch() -> None:
@@ -95,6 +147,8 @@ def exit_with_parent() -> None:
             pass
         os._exit(0)
 
+    if is_killed and sys.platform == "linux":
+        ctypes.CDLL(None).prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     threading.Thread(target=watch, name="parent-watch", daemon=True).start()
 
 
@@ -103,7 +157,7 @@ def main(line_descriptor: int, ring_descriptor: int) -> int:
     start = read_start()
     if start is None:
         return 0
-    exit_with_parent()
+    exit_with_parent(start.dies_with_parent)
     rank = start.rank
 
     def name_rank(record: logging.LogRecord) -> bool:
@@ -112,14 +166,16 @@ def main(line_descriptor: int, ring_descriptor: int) -> int:
 
     write_log(start.log_format, start.log_level).addFilter(name_rank)
     line = socket.socket(fileno=line_descriptor)
-    process = RankProcess(start, line, Ring(ring_descriptor, start.config.tensor_parallel_size - 1))
+    process = RankProcess(start, line, Ring(ring_descriptor, start.num_readers))
     try:
         process.run()
-    except QanatError as error:
-        process.send(RankFailed(error.code, error.message))
     except Exception as error:  # rank 0 says what follows from it
-        logger.error("The process of this rank fails.", exc_info=error)
-        process.send(RankFailed(QanatError.code, f"{type(error).__name__}: {error}"))
+        if not isinstance(error, QanatError | CollectiveError):
+            logger.error("The process of this rank fails.", exc_info=error)
+        try:
+            process.fail(error)
+        except OSError:
+            logger.error("The process of this rank ends, and rank 0 is gone: %s", error)
     # Not sys.exit: threads of the group's library may wait for ranks that are gone.
     sys.stderr.flush()
     os._exit(1)

@@ -25,6 +25,8 @@ class UniprocExecutor(OwnWorker):
         CheckpointError: the model folder cannot be served.
     """
 
+    collective_s = 0.0
+
     def __init__(
         self,
         config: ResolvedConfig,

@@ -7,7 +7,8 @@ from typing import Protocol
 
 import torch
 
-from qanat.platforms.groups import Meeting
+from qanat.platforms.groups import ConnectedGroup, Place
+from qanat.platforms.notes import Notes
 
 
 @dataclass(frozen=True)
@@ -54,10 +55,13 @@ class Platform(Protocol):
     def set_num_threads(self, num_threads: int) -> None:
         """How many threads one op uses."""
 
-    def meeting(self, port: int | None, timeout_s: float) -> Meeting:
-        """Where ranks of this host find each other: a new place, or the one behind this port.
+    def join(self, place: Place, notes: Notes) -> ConnectedGroup:
+        """Connects this rank with the others; returns once all are connected.
 
         Args:
-            port: None opens a place on a free port.
-            timeout_s: how long a rank waits for the others.
+            place: of this rank.
+            notes: over which the ranks find each other.
+
+        Raises:
+            RuntimeError: the others did not come, or one that came is none of them.
         """

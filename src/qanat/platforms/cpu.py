@@ -9,7 +9,8 @@ import torch
 
 from qanat.config.machine import read_machine
 from qanat.platforms.base import Capabilities, MemoryInfo
-from qanat.platforms.groups import Meeting
+from qanat.platforms.groups import ConnectedGroup, Place
+from qanat.platforms.notes import Notes
 
 
 class CpuPlatform:
@@ -40,8 +41,8 @@ class CpuPlatform:
         """Threads of torch's own pool."""
         torch.set_num_threads(num_threads)
 
-    def meeting(self, port: int | None, timeout_s: float) -> Meeting:
-        """Ranks on CPUs meet by gloo."""
-        from qanat.platforms.gloo import GlooMeeting  # a process of its own needs none of it
+    def join(self, place: Place, notes: Notes) -> ConnectedGroup:
+        """Ranks on CPUs are connected by gloo."""
+        from qanat.platforms.gloo import GlooGroup  # a process of its own needs none of it
 
-        return GlooMeeting(port, timeout_s)
+        return GlooGroup(place, notes)

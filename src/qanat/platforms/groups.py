@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor
+
+
+class CollectiveError(RuntimeError):
+    """An exchange between ranks failed. Which of them is to blame cannot be told from here."""
 
 
 class ParallelGroup(Protocol):
@@ -33,29 +38,36 @@ class ParallelGroup(Protocol):
         ...
 
 
-class Meeting(Protocol):
-    """Where the ranks of a group find each other.
+class ConnectedGroup(ParallelGroup, Protocol):
+    """A group whose ranks are in several processes."""
 
-    Attributes:
-        port: by which other processes find it.
-        address: of the interface over which its ranks are connected.
-    """
+    def abandon(self) -> None:
+        """From any thread: whoever waits in a collective of this rank gives up within a second, and no later one runs.
 
-    port: int
-    address: str
-
-    def join(self, rank: int, size: int, timeout_s: float) -> ParallelGroup:
-        """Returns once all ranks are connected.
-
-        Args:
-            rank: this process's place.
-            size: number of ranks.
-            timeout_s: a rank that is silent for so long in the middle of a collective makes it fail.
-
-        Raises:
-            RuntimeError: the others did not come.
+        For when it is known that another rank will never come.
         """
         ...
+
+
+@dataclass(frozen=True)
+class Place:
+    """One rank's place in a group that is to be connected.
+
+    Attributes:
+        rank: 0 to size - 1.
+        size: number of ranks.
+        address: of the interface of this host over which it is connected.
+        secret: known to the ranks of this group alone, and new for each group; with it they prove who they are.
+        join_timeout_s: the others must have come within this.
+        step_timeout_s: a rank that is silent for so long in the middle of a collective makes it fail.
+    """
+
+    rank: int
+    size: int
+    address: str
+    secret: bytes
+    join_timeout_s: float
+    step_timeout_s: float
 
 
 class SingleGroup:

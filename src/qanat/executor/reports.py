@@ -1,0 +1,125 @@
+"""What a rank says of itself at the start, and the comparison with rank 0."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from qanat.config.resolved import ResolvedConfig
+from qanat.core.errors import EngineDeadError
+from qanat.executor.rank_messages import RankReport
+from qanat.platforms.addresses import interface_of
+
+OWN_AFFAIRS = (
+    "model_path",
+    "served_model_names",
+    "num_threads",
+    "init_timeout_s",
+    "step_timeout_s",
+    "max_logprobs",
+    "open_limits",
+    "profiler",
+    "structured",
+    "parallel",
+)
+"""Settings that a host may have for itself, or that concern rank 0 alone."""
+SIZE_BYTES = 8
+"""Size of the little-endian length at the start of a safetensors file."""
+MAX_HEADER_BYTES = 100_000_000
+
+
+def versions() -> dict[str, str]:
+    """Of what must be equal on all ranks."""
+    import torch
+
+    from qanat import __version__
+
+    return {"qanat": __version__, "python": platform.python_version(), "torch": str(torch.__version__)}
+
+
+def traits_of(config: ResolvedConfig) -> dict[str, str]:
+    """Every setting that decides about answers, by name, and the digest of the weights' headers.
+
+    Raises:
+        OSError: a weight file cannot be read.
+    """
+    settings = msgspec.to_builtins(config)
+    traits = dict(_flat("", {name: value for name, value in settings.items() if name not in OWN_AFFAIRS}))
+    if config.load_format != "dummy":
+        traits["headers of the weights"] = _headers_digest(Path(config.model_path))
+    return traits
+
+
+def digest_of(traits: dict[str, str]) -> str:
+    """SHA-256 of traits."""
+    return hashlib.sha256(msgspec.msgpack.encode(sorted(traits.items()))).hexdigest()
+
+
+def report_of(rank: int, config: ResolvedConfig, address: str, available_bytes: int) -> RankReport:
+    """This process's own report.
+
+    Raises:
+        OSError: a weight file cannot be read.
+    """
+    return RankReport(
+        rank=rank,
+        pid=os.getpid(),
+        host=socket.gethostname(),
+        interface=interface_of(address),
+        address=address,
+        versions=versions(),
+        config_digest=digest_of(traits_of(config)),
+        available_bytes=available_bytes,
+    )
+
+
+def check_report(own: RankReport, other: RankReport) -> None:
+    """Compares another rank's report with that of rank 0.
+
+    Raises:
+        EngineDeadError: they would not compute the same; names what differs.
+    """
+    different = differences(own.versions, other.versions)
+    if other.config_digest != own.config_digest:
+        different.append(f"configuration {other.config_digest[:12]} instead of {own.config_digest[:12]}")
+    if different:
+        raise EngineDeadError(
+            f"Rank {other.rank} (process {other.pid} on {other.host}) does not match rank 0: it has "
+            f"{', '.join(different)}. Install the same versions everywhere and start again."
+        )
+
+
+def differences(own: dict[str, str], other: dict[str, str]) -> list[str]:
+    """What another process has otherwise, each as "name theirs instead of ours"."""
+    names = [*own, *(name for name in other if name not in own)]
+    return [
+        f"{name} {other.get(name, 'unknown')} instead of {own.get(name, 'unknown')}"
+        for name in names
+        if other.get(name) != own.get(name)
+    ]
+
+
+def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
+    if not isinstance(value, dict):
+        yield prefix, str(value)
+        return
+    for name, inner in value.items():
+        yield from _flat(f"{prefix}.{name}" if prefix else str(name), inner)
+
+
+def _headers_digest(folder: Path) -> str:
+    """Names, sizes and headers of all weight files: types, shapes and places of every tensor."""
+    total = hashlib.sha256()
+    for path in sorted(folder.glob("*.safetensors")):
+        with open(path, "rb") as file:
+            length = file.read(SIZE_BYTES)
+            header = file.read(min(int.from_bytes(length, "little"), MAX_HEADER_BYTES))
+        total.update(f"{path.name} {path.stat().st_size} ".encode() + header)
+    return total.hexdigest()

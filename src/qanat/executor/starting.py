@@ -1,0 +1,46 @@
+"""From a resolved configuration to an executor that runs: other hosts gathered, memory planned, ranks started."""
+
+from __future__ import annotations
+
+import time
+
+from qanat.config.resolved import ResolvedConfig
+from qanat.core.constraint import MatcherFactory
+from qanat.core.errors import QanatError
+from qanat.executor.base import Executor
+from qanat.executor.gathering import gather
+from qanat.executor.multiproc import MultiprocExecutor, join_timeout_s
+from qanat.executor.planning import StartPlan, plan_start
+from qanat.executor.uniproc import UniprocExecutor
+
+
+def start_executor(
+    config: ResolvedConfig, available_bytes: int, matcher_factory: MatcherFactory | None
+) -> tuple[StartPlan, Executor]:
+    """The executor for this configuration, loaded, and the plan that it follows.
+
+    Hosts with less memory than this one decide for all, as every rank holds as many blocks as the others.
+
+    Args:
+        config: every setting.
+        available_bytes: what this host can give to its ranks together.
+        matcher_factory: for requests whose output has a form.
+
+    Raises:
+        CapacityError: weights or cache do not fit.
+        CheckpointError: the model folder cannot be served.
+        ConfigError: other hosts cannot be heard.
+        EngineDeadError: a rank or a host did not come, or would not compute the same.
+    """
+    if config.tensor_parallel_size == 1:
+        start = plan_start(config, available_bytes=available_bytes)
+        return start, UniprocExecutor(start.config, start.memory, matcher_factory)
+    links = gather(config, time.monotonic() + join_timeout_s(config))
+    try:
+        least_bytes = min([available_bytes, *(link.report.available_bytes for link in links)])
+        start = plan_start(config, available_bytes=least_bytes)
+    except QanatError as error:
+        for link in links:
+            link.close(error.message)
+        raise
+    return start, MultiprocExecutor(start.config, start.memory, matcher_factory, links=links)
