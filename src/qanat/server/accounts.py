@@ -8,6 +8,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
+import msgspec
+
 from qanat.core.errors import DeadlineError, QanatError, RateLimitError
 from qanat.core.events import GenerationEvent
 from qanat.server.bucket import Bucket
@@ -23,6 +25,32 @@ UNAVAILABLE = 503
 """Status of errors that say that the server serves nobody."""
 
 Headers = list[tuple[bytes, bytes]]
+
+
+class Sizes(msgspec.Struct, frozen=True):
+    """What is known of a request once its prompts are.
+
+    Attributes:
+        num_sequences: prompts times choices.
+        num_prompt_tokens: of all prompts.
+        num_prior_tokens: of outputs that are continued.
+        has_form: some output must have a form.
+    """
+
+    num_sequences: int
+    num_prompt_tokens: int
+    num_prior_tokens: int
+    has_form: bool
+
+    @classmethod
+    def of(cls, generations: Sequence[Generation]) -> Sizes:
+        """Those of a request for these generations."""
+        return cls(
+            sum(generation.sampling.n for generation in generations),
+            sum(len(generation.prompt_token_ids) for generation in generations),
+            sum(len(ids or ()) for generation in generations for ids in generation.output_token_ids),
+            any(generation.sampling.structured_outputs is not None for generation in generations),
+        )
 
 
 class Lease:
@@ -49,30 +77,21 @@ class Lease:
         Raises:
             RateLimitError: see `Account.check`.
         """
-        num_sequences = sum(generation.sampling.n for generation in generations)
-        num_prompt_tokens = sum(len(generation.prompt_token_ids) for generation in generations)
-        num_prior = sum(len(ids or ()) for generation in generations for ids in generation.output_token_ids)
-        has_form = any(one.sampling.structured_outputs is not None for one in generations)
-        self.begin(num_sequences, num_prompt_tokens, num_prior, has_form)
+        self.begin(Sizes.of(generations))
 
-    def begin(self, num_sequences: int, num_prompt_tokens: int, num_prior: int, has_form: bool) -> None:
-        """The same by the figures.
-
-        Args:
-            num_sequences: prompts times choices.
-            num_prompt_tokens: of all prompts.
-            num_prior: tokens of outputs that are continued.
-            has_form: some output must have a form.
+    def begin(self, sizes: Sizes) -> None:
+        """The same, by figures.
 
         Raises:
             RateLimitError: see `Account.check`.
         """
         account = self._account
-        account.check(num_sequences, num_prompt_tokens + num_prior, num_held=self._num_sequences)
-        self._has_form = has_form
-        account.num_sequences += num_sequences - self._num_sequences
-        self._num_sequences = num_sequences
-        self._charge_tokens(num_prompt_tokens, num_prior)
+        num_tokens = sizes.num_prompt_tokens + sizes.num_prior_tokens
+        account.check(sizes.num_sequences, num_tokens, num_held=self._num_sequences)
+        self._has_form = sizes.has_form
+        account.num_sequences += sizes.num_sequences - self._num_sequences
+        self._num_sequences = sizes.num_sequences
+        self._charge_tokens(sizes.num_prompt_tokens, sizes.num_prior_tokens)
         self.is_started = True
         account.num_running += 1
         account.num_waiting += 1

@@ -65,13 +65,12 @@ class ActionEndpoints:
             UnknownRequestError: nothing runs under this id.
         """
         request_id = decode_request(body, AbortRequestBody, {}).request_id
-        engine = self._service.engine
-        aborted = [await engine.abort(engine_id) for engine_id in self._service.running.find(request_id)]
-        if not any(aborted):
+        num_aborted = await self._service.siblings.abort(request_id)
+        if not num_aborted:
             raise UnknownRequestError(
                 f"No request with the id {request_id!r} is running here.", param="request_id"
             )
-        return AbortAnswer(request_id, sum(aborted))
+        return AbortAnswer(request_id, num_aborted)
 
     async def start_profile(self, _body: bytes, _: Caller) -> ProfileStarted:
         """POST /start_profile: records the engine's steps from now on. Nothing in the body is read.

@@ -34,6 +34,7 @@ from qanat.server.keys_file import Rules
 from qanat.server.metrics import MetricsEndpoint
 from qanat.server.openapi import OpenApiEndpoint
 from qanat.server.service import Service
+from qanat.server.siblings import Company
 from qanat.server.status import StatusEndpoints, json_response
 from qanat.server.tokenization import TokenEndpoints
 
@@ -51,7 +52,7 @@ class App:
         self._service = service
         self._status = StatusEndpoints(service)
         self._tokens = TokenEndpoints(service)
-        metrics = MetricsEndpoint(service.engine, service.model_name, service.desk)
+        metrics = MetricsEndpoint(service)
         actions = ActionEndpoints(service)
         status = self._status
         self.routes = [
@@ -102,7 +103,10 @@ class App:
 
 
 def build_app(
-    engine: AsyncEngine, options: ServerOptions, sampling_defaults: Mapping[str, Any] | None = None
+    engine: AsyncEngine,
+    options: ServerOptions,
+    sampling_defaults: Mapping[str, Any] | None = None,
+    company: Company | None = None,
 ) -> App:
     """The OpenAI API over this engine.
 
@@ -110,11 +114,12 @@ def build_app(
         engine: a started engine.
         options: keys, template, parser.
         sampling_defaults: values of sampling fields for requests that do not name them.
+        company: other processes that serve the address; None if this is the only one.
 
     Raises:
         ConfigError: the chat template cannot be used, or the flags for CORS contradict each other.
     """
-    return App(Service.build(engine, options, sampling_defaults or {}), options)
+    return App(Service.build(engine, options, sampling_defaults or {}, company), options)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

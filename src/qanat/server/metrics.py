@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-from prometheus_client.registry import Collector, CollectorRegistry
+from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 
 from qanat.engine.async_engine import AsyncEngine
 from qanat.engine.metrics import EngineStats, HistogramSnapshot
 from qanat.server.caller import caller_of
-from qanat.server.desk import Desk
+from qanat.server.service import Service
 from qanat.structured.compiler import CompileStats
 
 PREFIX = "vllm:"
@@ -43,15 +43,17 @@ class EngineCollector(Collector):
     Args:
         engine: whose figures.
         model_name: value of the label that all metrics carry.
+        stats: the figures of all processes that serve it.
     """
 
-    def __init__(self, engine: AsyncEngine, model_name: str) -> None:
+    def __init__(self, engine: AsyncEngine, model_name: str, stats: EngineStats) -> None:
         self._engine = engine
+        self._stats = stats
         self._labels = {"model_name": model_name, "engine": ENGINE_INDEX}
 
     def collect(self) -> Iterable[Metric]:
         """All families."""
-        stats = self._engine.stats()
+        stats = self._stats
         yield from self._gauges(stats)
         yield from self._counters(stats)
         for name, snapshot in stats.histograms.items():
@@ -137,14 +139,14 @@ class EngineCollector(Collector):
 class MetricsEndpoint:
     """Handler of GET /metrics."""
 
-    def __init__(self, engine: AsyncEngine, model_name: str, desk: Desk) -> None:
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(EngineCollector(engine, model_name))
-        self._desk = desk
+    def __init__(self, service: Service) -> None:
+        self._service = service
 
     async def metrics(self, request: Request) -> Response:
         """All figures as text: those of the engine for everybody, those of keys for admins."""
-        text = generate_latest(self._registry)
+        service = self._service
+        stats = await service.siblings.stats()
+        text = generate_latest(EngineCollector(service.engine, service.model_name, stats))
         if caller_of(request.scope).is_admin:
-            text += await self._desk.key_metrics()
+            text += await service.desk.key_metrics()
         return Response(text, headers={"content-type": CONTENT_TYPE_LATEST})

@@ -19,6 +19,7 @@ from qanat.server.encoding import PromptEncoder
 from qanat.server.renderer import ChatRenderer, load_template
 from qanat.server.requests import GenerationRequest
 from qanat.server.running import RunningRequests
+from qanat.server.siblings import Alone, Company, Siblings
 from qanat.server.tags import ThinkTags
 from qanat.server.tools.parser import CallFormat, choose_format
 from qanat.server.turnstile import Turnstile
@@ -37,6 +38,7 @@ class Service:
         tags: how thinking is marked; None if it is not told from the answer.
         sampling_defaults: values of sampling fields for requests that do not name them.
         max_body_bytes: larger request bodies are refused.
+        siblings: all processes that serve the address.
         running: generations by request id.
         desk: holds callers to their bounds, and counts.
         default_timeout_s: for requests that do not say how long they may take; None for no bound.
@@ -51,6 +53,7 @@ class Service:
     tags: ThinkTags | None
     sampling_defaults: Mapping[str, Any]
     max_body_bytes: int
+    siblings: Siblings
     running: RunningRequests = field(default_factory=RunningRequests)
     call_format: CallFormat | None = None
     reads_auto_calls: bool = True
@@ -60,9 +63,19 @@ class Service:
 
     @classmethod
     def build(
-        cls, engine: AsyncEngine, options: ServerOptions, sampling_defaults: Mapping[str, Any]
+        cls,
+        engine: AsyncEngine,
+        options: ServerOptions,
+        sampling_defaults: Mapping[str, Any],
+        company: Company | None = None,
     ) -> Service:
         """Compiles the template and looks up the tags.
+
+        Args:
+            engine: a started engine.
+            options: keys, template, parser.
+            sampling_defaults: values of sampling fields for requests that do not name them.
+            company: other processes that serve the address; None if this is the only one.
 
         Raises:
             ConfigError: the chat template cannot be used.
@@ -79,6 +92,8 @@ class Service:
         tags = None if options.reasoning_parser == "none" else ThinkTags.of(tokenizer)
         family = engine.config.model.model_family
         call_format = choose_format(options.tool_call_parser, family, tokenizer.chat_template)
+        running = RunningRequests()
+        alone = Alone(engine, running)
         return cls(
             engine,
             encoder,
@@ -86,8 +101,11 @@ class Service:
             tags,
             sampling_defaults,
             options.max_request_bytes,
+            alone if company is None else company.siblings(alone),
+            running,
             call_format=call_format,
             reads_auto_calls=options.enable_auto_tool_choice,
+            desk=LocalDesk() if company is None else company.desk,
             default_timeout_s=options.request_timeout_s,
         )
 

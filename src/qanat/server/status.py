@@ -118,12 +118,12 @@ class StatusEndpoints:
 
     async def health(self, _: Request) -> Response:
         """GET /health and /ping: 503 if the engine is dead or restarts, or a step takes longer than the limit."""
-        status = self._status()
+        status = await self._status()
         return json_response(status, 200 if status.status in ("ok", "stopping") else 503)
 
     async def ready(self, _: Request) -> Response:
         """GET /ready: 200 if new requests are welcome."""
-        status = self._status()
+        status = await self._status()
         return json_response(status, 200 if status.status == "ok" else 503)
 
     async def version(self, _: Request) -> Response:
@@ -156,8 +156,8 @@ class StatusEndpoints:
         )
         return Response(msgspec.json.encode(report, enc_hook=str), media_type="application/json")
 
-    def _status(self) -> Status:
-        health = self._service.engine.health()
+    async def _status(self) -> Status:
+        health = await self._service.siblings.health()
         word = "stopping" if self.is_stopping else "ok"
         if not health.is_healthy:
             word = "stalled" if health.is_alive else "dead"

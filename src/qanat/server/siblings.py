@@ -1,0 +1,67 @@
+"""What one server process has to ask of all: counts, health, and who runs a request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from qanat.engine.async_engine import AsyncEngine
+from qanat.engine.core_line import EngineHealth
+from qanat.engine.metrics import EngineStats
+from qanat.server.desk import Desk
+from qanat.server.running import RunningRequests
+
+
+class Siblings(Protocol):
+    """All processes that serve the address, this one included."""
+
+    async def stats(self) -> EngineStats:
+        """Their counts, added up."""
+        ...
+
+    async def health(self) -> EngineHealth:
+        """Whether the work of each makes progress."""
+        ...
+
+    async def abort(self, request_id: str) -> int:
+        """Ends what runs under this id, wherever; returns how many prompts that were."""
+        ...
+
+
+class Alone:
+    """A server that is one process; also the own part of one that is several.
+
+    Args:
+        engine: generates.
+        running: which generations run for which request id.
+    """
+
+    def __init__(self, engine: AsyncEngine, running: RunningRequests) -> None:
+        self._engine = engine
+        self._running = running
+
+    async def stats(self) -> EngineStats:
+        """See `Siblings`."""
+        return self._engine.stats()
+
+    async def health(self) -> EngineHealth:
+        """See `Siblings`."""
+        return self._engine.health()
+
+    async def abort(self, request_id: str) -> int:
+        """See `Siblings`."""
+        return sum([await self._engine.abort(engine_id) for engine_id in self._running.find(request_id)])
+
+
+@dataclass(frozen=True)
+class Company:
+    """What a server process shares with others.
+
+    Attributes:
+        desk: lets requests in for all of them.
+        siblings: all of them, from this one's own part.
+    """
+
+    desk: Desk
+    siblings: Callable[[Alone], Siblings]
