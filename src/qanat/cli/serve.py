@@ -72,6 +72,10 @@ def _serve(invocation: Invocation, say: Callable[[str], None]) -> int:
     check_template(prepared)
     for line in decision_lines(prepared.decisions):
         say(line)
+    if prepared.config.parallel.node_rank > 0:
+        from qanat.executor.node_process import run_node
+
+        return run_node(prepared.config)
     from qanat.server.run import serve
 
     return serve(prepared)

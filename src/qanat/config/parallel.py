@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from qanat.config.cluster_key import cluster_secret, missing_key_decision
 from qanat.config.engine_config import EngineConfig
 from qanat.config.machine import MachineInfo
 from qanat.config.model_config import ModelConfig
@@ -19,11 +20,16 @@ def tensor_parallel_size(
 
     More than the machine has cores for, or than the model can be shared by, becomes the largest number that both allow,
     so that command lines written for large machines run; a smaller number that does not divide the model is refused.
+    Several hosts must agree on it, so there it is never lowered.
 
     Raises:
-        ConfigError: a size that does not fit the model, or one process for several ranks.
+        ConfigError: a size that does not fit the model or the hosts, or one process for several ranks.
     """
     wanted = wishes.tensor_parallel_size
+    if wishes.nnodes > 1:
+        _check_hosts(wishes, model, machine, said)
+        _backend(wishes, wanted, said)
+        return wanted
     sizes = possible_sizes(model)
     most = max(size for size in sizes if size <= machine.num_cores) if machine.num_cores else 1
     got = wanted
@@ -39,6 +45,22 @@ def tensor_parallel_size(
         check_size(model, wanted)
     _backend(wishes, got, said)
     return got
+
+
+def _check_hosts(
+    wishes: EngineConfig, model: ModelConfig, machine: MachineInfo, said: list[Decision]
+) -> None:
+    size, count = wishes.tensor_parallel_size, wishes.nnodes
+    check_size(model, size)
+    if machine.num_cores and size // count > machine.num_cores:
+        raise ConfigError(
+            f"{FLAG} {size} on {count} hosts is {size // count} ranks here, and this process may use "
+            f"{machine.num_cores} cores. Lower it on all hosts, or take more hosts.",
+            param=FLAG,
+        )
+    missing = missing_key_decision(wishes.master_addr)
+    if missing is not None and cluster_secret("") is None:
+        said.append(missing)
 
 
 def _backend(wishes: EngineConfig, size: int, said: list[Decision]) -> None:

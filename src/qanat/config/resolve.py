@@ -55,7 +55,8 @@ def resolve(
     said += decide_unbuilt(wishes)
     dtype = _dtype(wishes, model, said)
     num_ranks = tensor_parallel_size(wishes, model, machine, said)
-    parallel = parallel_settings(wishes, machine, num_ranks, said)
+    num_ranks_here = num_ranks // wishes.nnodes
+    parallel = parallel_settings(wishes, machine, num_ranks_here, said)
     _check_quantization(wishes, dtype, quantization, said)
     num_local = parallel.num_local_replicas
     limits, open_limits = scheduler_limits(wishes, model, environment, said)
@@ -71,7 +72,7 @@ def resolve(
         ),
         load_format=wishes.load_format,
         seed=wishes.seed,
-        num_threads=_num_threads(wishes, model, machine, environment, (num_ranks, num_local), said),
+        num_threads=_num_threads(wishes, model, machine, environment, (num_ranks_here, num_local), said),
         is_nan_check_enabled=wishes.enable_nan_check,
         max_logprobs=wishes.max_logprobs,
         step_timeout_s=float(wishes.step_timeout_s or DEFAULT_STEP_TIMEOUT_S),

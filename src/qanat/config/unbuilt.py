@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from qanat.config.engine_config import EngineConfig
 from qanat.config.known_flags import check_json_keys, known_flags
+from qanat.config.nodes import check_nodes
 from qanat.core.decision import Decision
 from qanat.core.errors import ConfigError
 
@@ -81,7 +82,8 @@ def check_refused(wishes: EngineConfig) -> None:
 
 
 def _check_hosts(wishes: EngineConfig) -> None:
-    """Refuses replicas and ranks on other hosts."""
+    """Refuses replicas on other hosts, and flags about hosts that contradict each other."""
+    check_nodes(wishes)
     local = wishes.data_parallel_size_local
     is_balanced_outside = (
         wishes.data_parallel_hybrid_lb
@@ -90,10 +92,8 @@ def _check_hosts(wishes: EngineConfig) -> None:
     )
     remote = local is not None and local < wishes.data_parallel_size and not is_balanced_outside
     for flag, is_wished in (
-        ("--headless", wishes.headless),
+        ("--headless", wishes.headless and wishes.nnodes == 1),
         ("--data-parallel-size-local", remote),
-        ("--nnodes", wishes.nnodes > 1),
-        ("--node-rank", wishes.node_rank > 0),
     ):
         if is_wished:
             raise ConfigError(

@@ -6,7 +6,7 @@ import time
 
 from qanat.config.resolved import ResolvedConfig
 from qanat.core.constraint import MatcherFactory
-from qanat.core.errors import QanatError
+from qanat.core.errors import ConfigError, QanatError
 from qanat.executor.base import Executor
 from qanat.executor.gathering import gather
 from qanat.executor.multiproc import MultiprocExecutor, join_timeout_s
@@ -32,6 +32,12 @@ def start_executor(
         ConfigError: other hosts cannot be heard.
         EngineDeadError: a rank or a host did not come, or would not compute the same.
     """
+    if config.parallel.node_rank > 0:
+        raise ConfigError(
+            f"--node-rank {config.parallel.node_rank} computes for node 0 and answers nobody: start it with "
+            "`qanat serve`.",
+            param="--node-rank",
+        )
     if config.tensor_parallel_size == 1:
         start = plan_start(config, available_bytes=available_bytes)
         return start, UniprocExecutor(start.config, start.memory, matcher_factory)
