@@ -6,8 +6,11 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from qanat.router.resume_text import MARK
+from qanat.router.running_counts import RunningCounts
 from tests.router.routing import CHAT, COMPLETIONS, routed, run
 from tests.router.scripted_engine import DONE, Said, ScriptedEngine, counts, delta, scripted, text
 
@@ -167,3 +170,28 @@ def test_counts_of_the_whole_are_kept_over_a_break() -> None:
     usage = json.loads(stream.split(b"\n\n")[-3].removeprefix(b"data: "))["usage"]
     assert (usage["prompt_tokens"], usage["completion_tokens"]) == (9, 10)
     assert asked[1]["prompt"] == "p a b c d e" and stream.count(MARK) == 1
+
+
+fields = st.dictionaries(
+    st.sampled_from(["id", "x", "choices", "usage "]),
+    st.text(max_size=8)
+    | st.just('"usage":{}')
+    | st.just("usage")
+    | st.lists(st.text(max_size=3), max_size=2),
+    max_size=4,
+)
+
+
+@given(
+    fields, fields, st.booleans(), st.booleans(), st.sampled_from([counts(3), {"completion_tokens": 1}, {}])
+)
+def test_nothing_but_the_counts_is_taken_out(
+    before: dict[str, Any], after: dict[str, Any], is_chat: bool, is_dense: bool, usage: dict[str, Any]
+) -> None:
+    rest = {**{name: value for name, value in before.items() if name not in after}, **after}
+    chunk = {**{name: rest[name] for name in before}, "usage": usage, **rest}
+    event = json.dumps(chunk, separators=(",", ":") if is_dense else None).encode()
+    shown = json.loads(
+        RunningCounts({}).without(event, "chat.completion.chunk" if is_chat else "text_completion")
+    )
+    assert shown == ({**rest} if is_chat else {**rest, "usage": None})

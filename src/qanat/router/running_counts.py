@@ -10,7 +10,7 @@ from qanat.router.resume_qanat import wants_usage, wants_usage_chunk
 
 # A quotation mark inside a JSON text has a backslash before it, so that this can only be the field itself. Counts hold
 # numbers, and objects of numbers.
-_USAGE = re.compile(rb'(,\s*)?("usage"\s*:\s*)\{(?:[^{}]|\{[^{}]*\})*\}')
+_USAGE = re.compile(rb'"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
 _COMPLETION = "text_completion"
 
 
@@ -40,8 +40,15 @@ class RunningCounts:
 
     def without(self, event: bytes, kind: object) -> bytes:
         """An event that has choices, as it is without counts: chats leave the field out, completions have null."""
-        shown = rb"\1\g<2>null" if kind == _COMPLETION else b""
-        return _USAGE.sub(shown, event, count=1)
+        found = _USAGE.search(event)
+        if found is None:
+            return event
+        if kind == _COMPLETION:
+            return b"%bnull%b" % (event[: found.start(1)], event[found.end() :])
+        before = event[: found.start()].rstrip()
+        if before.endswith(b","):
+            return before[:-1] + event[found.end() :]
+        return before + event[found.end() :].lstrip().removeprefix(b",")
 
     def strip(self, fields: dict[str, Any]) -> None:
         """The same for one that is decoded."""
