@@ -124,6 +124,53 @@ def test_a_folder_stands_for_its_scripts(wrong: Path, capsys: pytest.CaptureFixt
     assert {Path(finding["file"]).name for finding in report["findings"]} == {"run.sh", "guide.md"}
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "\n\n",
+        "hello world, some text\n",
+        "# Notes\n\nMilk, bread.\n",
+        "export MY_NAME=1\nls\n",
+        "a: 1\n",
+        "{}",
+    ],
+)
+def test_what_holds_nothing_known_does_not_pass_for_checked(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("notes.txt", "notes.md", "notes.sh", "notes.yaml"):
+        (tmp_path / name).write_text(text)
+        assert lint(tmp_path / name) == 2
+        output = capsys.readouterr()
+        assert "1 file (1 without anything that is known): nothing found" in output.out
+        assert "nothing was checked" in output.err and name in output.err
+    (tmp_path / "run.sh").write_text(RIGHT)
+    assert lint(tmp_path) == 0
+    assert "5 files (4 without anything that is known): nothing found" in capsys.readouterr().out
+    assert lint(tmp_path, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["num_recognised"] == 1
+
+
+def test_a_folder_without_files_to_check_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert lint(tmp_path) == 2
+    assert "no script, manifest, guide or settings file (.sh, " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("env.sh", "export TASK_QUEUE_ENABLE=1\n"),
+        ("host.sh", "sysctl -w vm.swappiness=0\n"),
+        ("guide.md", "Set --max-num-seqs as high as memory allows.\n"),
+        ("compose.yaml", "services:\n  a:\n    image: alpine\n"),
+    ],
+)
+def test_what_is_known_is_checked(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    assert lint(tmp_path / name) == 0
+
+
 def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(WRONG.encode())))
     assert lint("-") == 1

@@ -33,7 +33,7 @@ def finding(text: str, replacement: str | None = None, severity: Severity = Seve
 
 
 def test_text_says_where_what_happens_and_what_to_do() -> None:
-    report = text_report([finding("–port", "--port"), finding("-host", severity=Severity.INFO)], 1)
+    report = text_report([finding("–port", "--port"), finding("-host", severity=Severity.INFO)], 1, 1)
     assert report.splitlines() == [
         "deploy dir/run.sh:2:3: error CLI001: –port begins with the wrong dash",
         "    if left: the start fails (since 0.11.0, checked for 0.18.0rc1)",
@@ -45,14 +45,16 @@ def test_text_says_where_what_happens_and_what_to_do() -> None:
         "    source: argparse",
         "1 file: 1 error, 0 warnings, 1 info",
     ]
-    assert text_report([], 3) == "3 files: nothing found"
+    assert text_report([], 3, 3) == "3 files: nothing found"
+    assert text_report([], 3, 1) == "3 files (2 without anything that is known): nothing found"
 
 
 def test_json_holds_every_field() -> None:
-    report = json_report([finding("–port", "--port")], 2)
+    report = json_report([finding("–port", "--port")], 2, 1)
     assert json.loads(json.dumps(report)) == {
         "format": 1,
         "num_files": 2,
+        "num_recognised": 1,
         "counts": {"error": 1, "warning": 0, "info": 0},
         "findings": [
             {

@@ -59,7 +59,8 @@ COMMAND = Command(
         "JSON arguments, host settings, and what files say about each other, so name all files of a deployment\n"
         "together. A folder stands for the scripts, manifests and guides in it, - for standard input. Files beside\n"
         "a script that it sources, or gives to a container (--env-file, env_file:), are read as well.\n"
-        "Exit codes: 0 nothing found (info aside), 1 something found, 2 the command line is at fault.\n"
+        "Exit codes: 0 nothing found (info aside), 1 something found, 2 the command line is at fault,\n"
+        "or nothing in the files is known to the linter, which must not pass for checked.\n"
         "A comment `# qanat: ignore[RULE]` silences a rule on its line or on the command below."
     ),
     examples=(
@@ -79,11 +80,13 @@ def main(arguments: Sequence[str]) -> int:
     """`qanat deploy lint`; returns the exit code.
 
     Raises:
-        ConfigError: no file, one that cannot be read, flags that exclude each other, or an image without a version.
+        ConfigError: no file, one that cannot be read, none with anything known, flags that exclude each other, or an
+            image without a version.
     """
     options, words = _read(arguments)
     from qanat.deploy.lint import report
     from qanat.deploy.lint.fix_all import fix_all
+    from qanat.deploy.lint.recognised import recognised
 
     with _without_collector():
         texts = dict(_texts(words))
@@ -95,8 +98,9 @@ def main(arguments: Sequence[str]) -> int:
             tell(done.summary(len(checked.findings)))
             checked = done.left
     findings, num_files = checked.findings, len(checked.documents)
+    num_recognised = len(recognised(checked.documents))
     if options.json:
-        say_json(report.json_report(findings, num_files))
+        say_json(report.json_report(findings, num_files, num_recognised))
     elif options.sarif:
         from qanat import __version__
         from qanat.deploy.knowledge.load import load_knowledge
@@ -104,8 +108,22 @@ def main(arguments: Sequence[str]) -> int:
         sarif = report.sarif_report(findings, load_knowledge().rules, __version__)
         say_json(sarif)
     else:
-        say(report.text_report(findings, num_files))
+        say(report.text_report(findings, num_files, num_recognised))
+    if not findings and not num_recognised:
+        # What was not understood must not pass for checked, as when the wrong file is piped in.
+        raise ConfigError(_unrecognised(words, num_files))
     return FOUND if report.has_faults(findings) else 0
+
+
+def _unrecognised(words: Sequence[str], num_files: int) -> str:
+    if not num_files:
+        return (
+            f"{', '.join(words)}: no script, manifest, guide or settings file ({', '.join(SUFFIXES)}) in it."
+        )
+    return (
+        f"{', '.join(words)}: nothing that the linter knows, so nothing was checked: no command of vLLM or docker, "
+        "no container, no flag or variable of vLLM-Ascend. Name the scripts, manifests or guides of a deployment."
+    )
 
 
 @contextlib.contextmanager

@@ -29,16 +29,24 @@ def has_faults(findings: Sequence[Finding]) -> bool:
     return any(finding.severity is not Severity.INFO for finding in findings)
 
 
-def text_report(findings: Sequence[Finding], num_files: int) -> str:
-    """One paragraph for each finding, and a line that counts them."""
+def text_report(findings: Sequence[Finding], num_files: int, num_recognised: int) -> str:
+    """One paragraph for each finding, and a line that counts them.
+
+    Args:
+        findings: in order.
+        num_files: that were read.
+        num_recognised: of these, with anything that rules look at.
+    """
     paragraphs = [_paragraph(finding) for finding in findings]
-    return "\n".join([*paragraphs, summary(findings, num_files)])
+    return "\n".join([*paragraphs, summary(findings, num_files, num_recognised)])
 
 
-def summary(findings: Sequence[Finding], num_files: int) -> str:
-    """How much was found, in one line."""
+def summary(findings: Sequence[Finding], num_files: int, num_recognised: int) -> str:
+    """How much was found, in one line, and how many files hold nothing that is known."""
     counts = Counter(finding.severity for finding in findings)
-    files = f"{num_files} file{'' if num_files == 1 else 's'}"
+    files = _counted(num_files, "file")
+    if num_recognised < num_files:
+        files += f" ({num_files - num_recognised} without anything that is known)"
     if not findings:
         return f"{files}: nothing found"
     parts = [
@@ -78,12 +86,13 @@ def _bounds(finding: Finding) -> str:
     return ", ".join(parts)
 
 
-def json_report(findings: Sequence[Finding], num_files: int) -> dict[str, object]:
-    """All findings as plain data."""
+def json_report(findings: Sequence[Finding], num_files: int, num_recognised: int) -> dict[str, object]:
+    """All findings as plain data; for the arguments see `text_report`."""
     counts = Counter(finding.severity for finding in findings)
     return {
         "format": 1,
         "num_files": num_files,
+        "num_recognised": num_recognised,
         "counts": {severity.value: counts[severity] for severity in Severity},
         "findings": [_as_data(finding) for finding in findings],
     }
