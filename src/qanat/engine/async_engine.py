@@ -31,6 +31,7 @@ from qanat.core.sampling_params import SamplingParams
 from qanat.core.timeouts import Timeouts
 from qanat.engine.admission import Admission
 from qanat.engine.continuation import PriorOutput
+from qanat.engine.core_client import ClientFactory, CoreClient
 from qanat.engine.core_line import CoreLine, EngineHealth, Listener
 from qanat.engine.form_desk import FormDesk
 from qanat.engine.messages import AbortRequest, AddRequests, Ready, StepDone, UseVocabulary
@@ -64,10 +65,11 @@ class AsyncEngine:
     def __init__(
         self,
         tokenizer: Tokenizer,
-        client: ProcessClient,
+        client: CoreClient,
         ready: Ready,
         decisions: Sequence[Decision] = (),
         restarts: RestartBudget | None = None,
+        make_client: ClientFactory = ProcessClient,
     ) -> None:
         self.config = ready.config
         self.tokenizer = tokenizer
@@ -86,7 +88,7 @@ class AsyncEngine:
         self._scheduler_stats: SchedulerStats | None = None
         listener = Listener(self._on_step, self._on_death, self._on_replaced)
         self._core = CoreLine(
-            client, self.config, restarts or RestartBudget(), listener, make_client=ProcessClient
+            client, self.config, restarts or RestartBudget(), listener, make_client=make_client
         )
 
     @classmethod
@@ -95,6 +97,7 @@ class AsyncEngine:
         config: ResolvedConfig,
         decisions: Sequence[Decision] = (),
         restarts: RestartBudget | None = None,
+        make_client: ClientFactory = ProcessClient,
     ) -> AsyncEngine:
         """Starts the core's process and waits until the model is loaded.
 
@@ -102,6 +105,7 @@ class AsyncEngine:
             config: every setting.
             decisions: on settings, to be kept with those of the start.
             restarts: how often a core that dies is replaced; None never does.
+            make_client: makes the client to each core.
 
         Raises:
             CheckpointError: the model folder cannot be served.
@@ -109,13 +113,13 @@ class AsyncEngine:
             EngineDeadError: the core did not come up.
         """
         tokenizer, config = load_tokenizer(config)
-        client = ProcessClient()
+        client = make_client()
         try:
             ready = await client.start(config)
         except BaseException:
             await client.stop()
             raise
-        engine = cls(tokenizer, client, ready, decisions, restarts)
+        engine = cls(tokenizer, client, ready, decisions, restarts, make_client)
         await engine._send_vocabulary()
         return engine
 
