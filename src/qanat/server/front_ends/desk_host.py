@@ -19,10 +19,9 @@ from qanat.server.front_ends.words import (
     UsageQuestion,
     UseLease,
     Verdict,
+    Word,
 )
 from qanat.server.usage import key_metrics, usage_report
-
-DeskWord = OpenLease | BeginLease | UseLease | EndLease | Refusal | UsageQuestion | KeyMetricsQuestion
 
 
 class DeskHost:
@@ -32,7 +31,7 @@ class DeskHost:
         self._accounts = Accounts()
         self._open: dict[tuple[int, int], _Open] = {}
 
-    def take(self, front_end: int, word: DeskWord, reply: Reply) -> None:
+    def take(self, front_end: int, word: Word, reply: Reply) -> None:
         """Does what a front end says or asks."""
         if isinstance(word, OpenLease):
             self._let_in(front_end, word, reply)
@@ -48,7 +47,7 @@ class DeskHost:
             self._accounts.of(word.caller).refuse(word.code)
         elif isinstance(word, UsageQuestion):
             reply(UsageAnswer(usage_report(self._accounts, word.caller)))
-        else:
+        elif isinstance(word, KeyMetricsQuestion):
             reply(KeyMetricsAnswer(key_metrics(self._accounts)))
 
     def forget(self, front_end: int) -> None:
