@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from qanat.config.engine_config import EngineConfig
+from qanat.config.front_ends import check_front_ends
 from qanat.config.machine import MachineInfo
 from qanat.config.parallel_settings import ParallelSettings
 from qanat.core.decision import Decision
@@ -66,6 +67,7 @@ def parallel_settings(
         master_addr=wishes.master_addr,
         master_port=wishes.master_port,
     )
+    check_front_ends(wishes, settings)
     _name_what_is_unused(wishes, settings, said)
     return settings
 

@@ -106,9 +106,6 @@ def _parallelism(wishes: EngineConfig) -> Iterator[Decision]:
     if wishes.pipeline_parallel_size > 1:
         why = f"{LATER}: one group of ranks computes the whole model"
         yield Decision("--pipeline-parallel-size", wishes.pipeline_parallel_size, 1, why)
-    if (wishes.api_server_count or 1) > 1:
-        why = f"{LATER}: one process serves; it does not compute"
-        yield Decision("--api-server-count", wishes.api_server_count, 1, why)
     if wishes.enable_expert_parallel:
         why = f"{LATER}: every rank holds a part of each expert"
         yield Decision("--enable-expert-parallel", True, False, why)

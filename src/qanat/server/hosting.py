@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
+from qanat.config.engine_config import EngineConfig
 from qanat.config.prepare import Prepared
 from qanat.core.decision import Decision
 from qanat.engine.async_engine import AsyncEngine
@@ -70,23 +71,7 @@ async def host(
         options.generation_config, options.override_generation_config, prepared.config.model_path
     )
     front = _Front()
-    server = _Server(
-        uvicorn.Config(
-            front,
-            loop="none",
-            http="httptools",
-            ws="none",
-            lifespan="off",
-            log_config=None,  # its loggers write as all others do; see qanat.server.logs
-            log_level=options.uvicorn_log_level,
-            access_log=not options.disable_uvicorn_access_log,
-            server_header=False,
-            timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=FAREWELL_S,
-            ssl_context_factory=None if tls is None else lambda *_: tls.context,
-        ),
-        front,
-    )
+    server = _Server(_http_config(front, options, tls), front)
     watching = None if tls is None else asyncio.create_task(tls.watch())
     serving = asyncio.create_task(server.serve(sockets=[sock]))
     starting = asyncio.ensure_future(start([*prepared.decisions, *decisions]))
@@ -110,6 +95,23 @@ async def host(
             front.app.close()
         if not starting.cancelled() and starting.exception() is None:
             await starting.result().shutdown()
+
+
+def _http_config(front: _Front, options: EngineConfig, tls: Tls | None) -> uvicorn.Config:
+    return uvicorn.Config(
+        front,
+        loop="none",
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,  # its loggers write as all others do; see qanat.server.logs
+        log_level=options.uvicorn_log_level,
+        access_log=not options.disable_uvicorn_access_log,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=FAREWELL_S,
+        ssl_context_factory=None if tls is None else lambda *_: tls.context,
+    )
 
 
 async def _until_stopped(
