@@ -7,7 +7,7 @@ import json
 import msgspec
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from qanat.core.errors import ConfigError
@@ -26,6 +26,13 @@ def test_a_plan_is_read_back_as_it_was_written(name: str) -> None:
     assert decode_plan(text, "plan.yaml") == made
     assert encode_plan(decode_plan(text, "plan.yaml")) == text
     assert json.loads(json.dumps(json_report(made))) == yaml.safe_load(text)
+
+
+@given(st.text() | st.text("a \t\r\n\x00\x1f\x7f\x85\xa0\u2028\u2029\ufeff#:-'\"", max_size=8))
+@example("a\x85b")
+def test_a_plan_keeps_any_text(text: str) -> None:
+    made = msgspec.structs.replace(plan(next(iter(GUIDES.values()))), served_model_name=text)
+    assert decode_plan(encode_plan(made), "plan.yaml") == made
 
 
 @settings(max_examples=100, deadline=None)

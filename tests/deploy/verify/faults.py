@@ -73,6 +73,16 @@ def cut(handler: Handler, request: Body) -> bool:
     return True
 
 
+def announced(*lines: str) -> Override:
+    """An answer of which only the beginning is there: what it says of its length is enough."""
+
+    def override(handler: Handler, request: Body) -> bool:
+        handler.wfile.write("\r\n".join(["HTTP/1.1 200 OK", lines[0], "", *lines[1:], ""]).encode() + b"\r\n")
+        return True
+
+    return override
+
+
 def other_protocol(handler: Handler, request: Body) -> bool:
     handler.wfile.write(b"SSH-2.0-OpenSSH_9.6\r\n\r\n")
     return True
@@ -212,6 +222,10 @@ FAULTS: dict[str, tuple[Faulty, ...]] = {
     "broken_off": (
         Faulty("completion", {COMPLETIONS: cut}),
         Faulty("completion", {COMPLETIONS: lambda *_: True}),
+    ),
+    "answer_too_long": (
+        Faulty("completion", {COMPLETIONS: announced("Content-Length: 300000000")}),
+        Faulty("completion", {COMPLETIONS: announced("Transfer-Encoding: chunked", "11e1a300")}),
     ),
     "no_http": (Faulty("ready", {"/health": other_protocol}),),
     "empty_answer": (

@@ -12,13 +12,15 @@ from qanat.core.errors import ConfigError
 from qanat.deploy.plan.model import Plan
 from qanat.deploy.plan.wish import Wish
 from qanat.deploy.text_files import read_text
+from qanat.deploy.yaml_style import ExactDumper
 
 DecodedT = TypeVar("DecodedT", Plan, Wish)
 
 
 def encode_plan(plan: Plan) -> str:
     """A plan as YAML, equal for equal plans."""
-    return yaml.safe_dump(msgspec.to_builtins(plan), sort_keys=False, allow_unicode=True, width=110)
+    content = msgspec.to_builtins(plan)
+    return yaml.dump(content, Dumper=ExactDumper, sort_keys=False, allow_unicode=True, width=110)
 
 
 def decode_plan(text: str, where: str) -> Plan:

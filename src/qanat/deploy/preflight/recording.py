@@ -10,6 +10,7 @@ import yaml
 
 from qanat.core.errors import ConfigError
 from qanat.deploy.preflight.host import NOT_RUNNABLE, TIMEOUT_S, Host, Output
+from qanat.deploy.yaml_style import is_escaped
 
 FILE_NAME = "host.yaml"
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH", re.IGNORECASE)
@@ -179,7 +180,8 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+    style = '"' if is_escaped(text) else "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
 _Dumper.add_representer(str, _represent_text)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
 import yaml
 
+from qanat.deploy.yaml_style import is_escaped
+
 MAX_WIDTH = 110
-_ESCAPED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufeff]")
-"""Characters that a reader takes for the end of a line, or not at all, unless they are escaped."""
 
 
 class _Dumper(yaml.SafeDumper):
@@ -22,7 +21,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-    style = '"' if _ESCAPED.search(value) else "|" if "\n" in value else None
+    style = '"' if is_escaped(value) else "|" if "\n" in value else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
 

@@ -20,7 +20,7 @@ from qanat.deploy.verify.address import Address
 MAX_BODY_BYTES = 256 * 2**20
 MAX_HEAD_BYTES = 64 * 2**10
 READ_BYTES = 64 * 2**10
-Failure = Literal["refused", "unreachable", "timeout", "tls", "broken", "no_http"]
+Failure = Literal["refused", "unreachable", "timeout", "tls", "broken", "too_long", "no_http"]
 
 
 class ExchangeError(Exception):
@@ -62,7 +62,7 @@ class Incoming:
         async for piece in self._framed():
             num_bytes += len(piece)
             if num_bytes > MAX_BODY_BYTES:
-                raise ExchangeError("broken", f"the answer is longer than {MAX_BODY_BYTES >> 20} MiB")
+                raise _too_long("the answer is longer")
             yield piece
 
     async def body(self) -> bytes:
@@ -80,6 +80,8 @@ class Incoming:
         if length is not None and not (length.isascii() and length.isdigit()):
             raise ExchangeError("no_http", f"Content-Length is {length!r}")
         left = int(length) if length is not None else None
+        if left is not None and left > MAX_BODY_BYTES:
+            raise _too_long(f"an answer of {left} bytes is announced, more")
         while left is None or left > 0:
             piece = await self._reader.read(READ_BYTES if left is None else min(left, READ_BYTES))
             if not piece:
@@ -103,7 +105,7 @@ class Incoming:
             if size <= 0:
                 return
             if size > MAX_BODY_BYTES:
-                raise ExchangeError("broken", f"a chunk of {size} bytes is announced")
+                raise _too_long(f"a piece of {size} bytes is announced, more")
             yield await self._reader.readexactly(size)
             await self._reader.readexactly(2)
 
@@ -234,6 +236,10 @@ async def _read_head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]
         if status >= 200:
             pairs = (line.partition(":") for line in lines if line)
             return status, {name.strip().lower(): value.strip() for name, _, value in pairs}
+
+
+def _too_long(what: str) -> ExchangeError:
+    return ExchangeError("too_long", f"{what} than the {MAX_BODY_BYTES >> 20} MiB that are read of one")
 
 
 def _describe(error: Exception) -> str:

@@ -239,6 +239,7 @@ _SYMPTOMS = {
     "timeout": "no_answer_in_time",
     "tls": "tls_failed",
     "broken": "broken_off",
+    "too_long": "answer_too_long",
     "no_http": "no_http",
 }
 
