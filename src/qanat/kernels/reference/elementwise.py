@@ -31,6 +31,6 @@ def elementwise(function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
 
 def _whole(num: int) -> int:
     """The least number not below this one of which every thread's share is a multiple of LANES."""
-    num_threads = max(1, min(torch.get_num_threads(), -(-num // NUMBERS_PER_THREAD)))
+    num_threads: int = max(1, min(torch.get_num_threads(), -(-num // NUMBERS_PER_THREAD)))
     granule = LANES * num_threads
     return -(-num // granule) * granule
