@@ -1,0 +1,141 @@
+"""Who a process of the service is, and what must be equal everywhere for its answers to be."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import platform
+import socket
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from qanat.config.resolved import ResolvedConfig
+
+NUM_SAMPLES = 16
+SAMPLE_BYTES = 4096
+"""Of each weight file so many places are compared, and so much of each: two trainings of one shape differ in them."""
+LENGTH_BYTES = 8
+"""Size of the little-endian length of the header at the start of a safetensors file."""
+MAX_HEADER_BYTES = 100_000_000
+
+
+class HostReport(msgspec.Struct, frozen=True):
+    """What a process tells of itself before it takes part.
+
+    Attributes:
+        host, pid: where and what it is.
+        address, interface: over which it talks with the others.
+        process_id: of this process and no other, on whatever host.
+        replicas: data-parallel ranks that it serves.
+        traits: what must be equal everywhere, by name.
+    """
+
+    host: str
+    pid: int
+    address: str
+    interface: str
+    process_id: str
+    replicas: tuple[int, ...]
+    traits: dict[str, str]
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return f"process {self.pid} on {self.host} ({self.address}, {self.interface})"
+
+
+_PROCESS_ID = uuid.uuid4().hex
+
+
+def report_of(replicas: tuple[int, ...], address: str, interface: str, traits: dict[str, str]) -> HostReport:
+    """This process's own."""
+    return HostReport(socket.gethostname(), os.getpid(), address, interface, _PROCESS_ID, replicas, traits)
+
+
+def traits_of(config: ResolvedConfig, data_parallel_size: int) -> dict[str, str]:
+    """What decides about answers; paths, threads and memory are each host's own affair.
+
+    Reads the headers and a little of the weights.
+
+    Raises:
+        OSError: a weight file cannot be read.
+    """
+    from qanat import __version__
+
+    return {
+        "qanat": __version__,
+        "torch": _version("torch"),
+        "llguidance": _version("llguidance"),
+        "python": ".".join(platform.python_version_tuple()[:2]),
+        "--data-parallel-size": str(data_parallel_size),
+        "--tensor-parallel-size": str(config.tensor_parallel_size),
+        "config.json": _digest(msgspec.msgpack.encode(config.model)),
+        "weights": _weights_digest(Path(config.model_path)) if config.load_format != "dummy" else "random",
+        "tokens": str(config.num_valid_token_ids),
+        "--dtype": config.dtype,
+        "--seed": str(config.seed),
+        "--max-model-len": str(config.scheduler.max_model_len),
+        "--scheduling-policy": config.scheduler.policy,
+        "--block-size": str(config.cache.block_size),
+        "--kv-cache-dtype": config.cache.kv_cache_dtype,
+        "--max-logprobs": str(config.max_logprobs),
+        "--enable-nan-check": str(config.is_nan_check_enabled).lower(),
+        "--structured-outputs-config": _digest(msgspec.msgpack.encode(config.structured)),
+    }
+
+
+def differences(own: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
+    """What another process has otherwise, as "name theirs instead of ours"."""
+    names = [*own, *(name for name in other if name not in own)]
+    return [
+        f"{name} {other.get(name, 'unknown')} instead of {own.get(name, 'unknown')}"
+        for name in names
+        if own.get(name) != other.get(name)
+    ]
+
+
+def replica_names(replicas: tuple[int, ...] | list[int]) -> str:
+    """For messages: "replica 3", "replicas 1 and 3", "replicas 1, 2 and 3"."""
+    texts = [str(replica) for replica in replicas]
+    if len(texts) == 1:
+        return f"replica {texts[0]}"
+    return f"replicas {', '.join(texts[:-1])} and {texts[-1]}" if texts else "no replica"
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "none"
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def _weights_digest(folder: Path) -> str:
+    total = hashlib.sha256()
+    for path in sorted(folder.glob("*.safetensors")):
+        total.update(path.name.encode())
+        for piece in _pieces(path):
+            total.update(piece)
+    return total.hexdigest()[:16]
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    """Size and header of a weight file, and samples of what follows."""
+    with open(path, "rb") as file:
+        size_bytes = file.seek(0, os.SEEK_END)
+        yield size_bytes.to_bytes(LENGTH_BYTES, "little")
+        file.seek(0)
+        length = file.read(LENGTH_BYTES)
+        yield length
+        yield file.read(min(int.from_bytes(length, "little"), MAX_HEADER_BYTES))
+        start = file.tell()
+        for i in range(NUM_SAMPLES):
+            file.seek(start + (size_bytes - start) * i // NUM_SAMPLES)
+            yield file.read(SAMPLE_BYTES)
