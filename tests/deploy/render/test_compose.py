@@ -13,6 +13,7 @@ from qanat.deploy.knowledge.load import load_knowledge
 from qanat.deploy.plan.model import Plan
 from qanat.deploy.render.folder import render
 from qanat.deploy.render.model import RenderOptions
+from qanat.deploy.render.names import LABEL_FOLDER
 from qanat.deploy.render.proxy import ROUTER
 from tests.deploy.plan.example_plans import PLANS, disaggregated, single_node, two_nodes
 
@@ -102,7 +103,8 @@ def test_variables_are_those_of_env_sh(name: str) -> None:
     for path, file in files.items():
         if path.startswith("compose/"):
             used = set(VARIABLE.findall(file.text))
-            assert used and used <= known, path
+            assert used and used <= known | {"DEPLOYMENT_DIR"}, path
+            assert service_of(file.text)["labels"][LABEL_FOLDER].startswith("${DEPLOYMENT_DIR:?"), path
 
 
 def test_a_dollar_sign_of_a_path_stays_one() -> None:

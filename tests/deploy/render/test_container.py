@@ -161,6 +161,24 @@ def test_a_container_of_somebody_else_is_not_touched(machine: Machine) -> None:
     assert machine.docker["containers"] == {NAME: foreign}
 
 
+@pytest.mark.parametrize("tool", ["podman", "nerdctl"])
+def test_another_tool_than_docker_is_named(machine: Machine, tool: str) -> None:
+    usual = machine.root / "usual"
+    usual.mkdir()
+    for program in (*Path("/bin").iterdir(), *Path("/usr/bin").iterdir()):
+        if program.name not in ("docker", "podman", "nerdctl") and not (usual / program.name).is_symlink():
+            (usual / program.name).symlink_to(program)
+    machine.variables["PATH"] = f"{machine.programs}:{usual}"
+    (machine.programs / "docker").rename(machine.programs / tool)
+    result = machine.run(START)
+    assert result.returncode == 1
+    assert f"{tool} is on this host, but docker is not, which this script calls" in result.stderr
+    stopped = machine.run(STOP)
+    assert stopped.returncode == 1 and "docker is not on this host, or not in PATH" in stopped.stderr
+    (machine.programs / tool).unlink()
+    assert "docker does not answer" in machine.run(START).stderr
+
+
 def test_one_that_ended_is_replaced(machine: Machine) -> None:
     assert machine.run(START).returncode == 0
     state = machine.docker

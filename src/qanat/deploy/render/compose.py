@@ -15,6 +15,7 @@ from qanat.deploy.render.env_file import draft_path, threshold
 from qanat.deploy.render.model import Files, RenderedFile, RenderOptions
 from qanat.deploy.render.names import (
     LABEL_DEPLOYMENT,
+    LABEL_FOLDER,
     LABEL_NODE,
     MOUNTED_AT,
     PROXY_NAME,
@@ -67,7 +68,8 @@ def _file(plan: Plan, name: str, service: dict[str, Any]) -> RenderedFile:
 
 def _common(plan: Plan, name: str, serve: str) -> dict[str, Any]:
     """What every container has."""
-    labels = {LABEL_DEPLOYMENT: deployment_name(plan), LABEL_NODE: name}
+    folder = "${DEPLOYMENT_DIR:?is not set: export it as the folder with env.sh}"
+    labels = {LABEL_DEPLOYMENT: deployment_name(plan), LABEL_NODE: name, LABEL_FOLDER: folder}
     return {
         "image": literal(plan.image),
         "container_name": container_name(plan, name),

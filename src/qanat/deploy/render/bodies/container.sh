@@ -10,6 +10,13 @@ is_ready() {
   docker exec "$container" python3 -c "$probe" "$ready_url" >/dev/null 2>&1
 }
 
+if ! command -v docker >/dev/null; then
+  for tool in podman nerdctl; do
+    if command -v "$tool" >/dev/null; then
+      fail "$tool is on this host, but docker is not, which this script calls: install it, or a command docker that hands over to $tool"
+    fi
+  done
+fi
 if ! docker version >/dev/null 2>&1; then
   fail "docker does not answer: install it, start it, or run this as a user who may use it"
 fi

@@ -1,3 +1,6 @@
+if ! command -v docker >/dev/null; then
+  fail "docker is not on this host, or not in PATH; it ran the container, and only it can stop it"
+fi
 containers="$(docker container ls --all --quiet \
   --filter "label=io.qanat.deployment=$deployment" --filter "label=io.qanat.node=$node")"
 if [[ -z "$containers" ]]; then
