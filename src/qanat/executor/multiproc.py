@@ -94,7 +94,15 @@ class MultiprocExecutor(OwnWorker):
         self._ranks = Ranks(local, links, config.step_timeout_s)
         try:
             for link in links:
-                link.start(NodeStart(config.scheduler, memory_plan, self._secret, self._join_timeout_s))
+                link.start(
+                    NodeStart(
+                        config.scheduler,
+                        config.num_valid_token_ids,
+                        memory_plan,
+                        self._secret,
+                        self._join_timeout_s,
+                    )
+                )
             self._hear_reports(self._own_report(platform))
             group = self._join(platform)
             self._ranks.on_loss(group.abandon)

@@ -64,12 +64,14 @@ class NodeStart(msgspec.Struct, tag=True, frozen=True):
 
     Attributes:
         scheduler: limits, as they were fitted to the memory.
+        num_valid_token_ids: see `ResolvedConfig`; the tokenizer says it, which only node 0 reads.
         memory_plan: what each rank allocates.
         secret: by which the ranks of this group know each other.
         join_timeout_s: all of them must have come within this.
     """
 
     scheduler: SchedulerLimits
+    num_valid_token_ids: int
     memory_plan: MemoryPlan
     secret: bytes
     join_timeout_s: float

@@ -123,7 +123,12 @@ class Node:
                 self._processes.send(message.payload, self._wait_for_room)
 
     def _start(self, message: NodeStart) -> None:
-        config = dataclasses.replace(self._config, scheduler=message.scheduler, open_limits=())
+        config = dataclasses.replace(
+            self._config,
+            scheduler=message.scheduler,
+            num_valid_token_ids=message.num_valid_token_ids,
+            open_limits=(),
+        )
         size = config.tensor_parallel_size // config.parallel.num_nodes
         first = config.parallel.node_rank * size
         starts = [

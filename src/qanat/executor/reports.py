@@ -24,12 +24,13 @@ OWN_AFFAIRS = (
     "init_timeout_s",
     "step_timeout_s",
     "max_logprobs",
+    "num_valid_token_ids",
     "open_limits",
     "profiler",
     "structured",
     "parallel",
 )
-"""Settings that a host may have for itself, or that concern rank 0 alone."""
+"""Settings that a host may have for itself, that concern rank 0 alone, or that are told at the start."""
 SIZE_BYTES = 8
 """Size of the little-endian length at the start of a safetensors file."""
 MAX_HEADER_BYTES = 100_000_000
