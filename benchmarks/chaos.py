@@ -1,11 +1,15 @@
 """Faults of every kind while streams run: what the clients get is compared, token by token, with undisturbed answers.
 
-    scripts/chaos [SEED] [--rounds 20] [--clients 4] [--limit-s 900]
+    scripts/chaos [SEED] [--rounds 20] [--clients 4] [--limit-s 900] [--kills-only | --network]
 
 Three servers with the demo model stand behind `qanat router`. In each round one of them, and never all, is killed
-(with its server or alone), stopped for a while, slowed, or left with open connections on which nothing moves. What
-each request must bring was asked of a server before the first fault; the model draws the same tokens for the same seed
-whatever else runs, so any difference is the router's.
+(with its server or alone), stopped for a while, slowed, or left with open connections on which nothing moves. With
+`--kills-only` each round is a kill. With `--network` the router and each server are hosts of their own (network
+namespaces), and the network fails: a host is cut off, or cut off again and again for moments, and where the kernel can
+(netem) its packets are late or lost; beside them hosts' servers are killed.
+
+What each request must bring was asked of a server before the first fault; the model draws the same tokens for the same
+seed whatever else runs, and goes on with them when it is given the first of them, so any difference is the router's.
 """
 
 from __future__ import annotations
@@ -21,26 +25,26 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 import qanat_demo
 
 from benchmarks.chaos_engine import ChaosEngine
+from tests.netns import Host, namespaces
 from tests.support.server_process import COMMAND, ServerProcess
 
 NUM_ENGINES = 3
-FAULTS = ("kill", "kill", "kill_core", "stop", "slow", "half_open")
+KILLS = ("kill", "kill", "kill_core")
+FAULTS = (*KILLS, "stop", "slow", "half_open")
+NETWORK_FAULTS = ("partition", "partition", "flap", "kill")
+NETEM_FAULTS = ("delay", "loss")
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 ROUTER_FLAGS = ["--health-interval-s", "0.5", "--health-timeout-s", "1.5", "--idle-timeout-s", "6"]
-ENGINE_FLAGS = (
-    "--served-model-name demo --allow-resume --max-model-len 1024 --max-num-seqs 16 "
-    # In bfloat16 tokens that are read at once leave a cache whose last bits differ from those of tokens generated one
-    # by one, and a draw between two nearly equal tokens may then fall otherwise. That is none of the router's doing.
-    "--dtype float32"
-).split()
+ENGINE_FLAGS = "--served-model-name demo --allow-resume --max-model-len 1024 --max-num-seqs 16".split()
 SHARED = {"model": "demo", "max_tokens": 96, "ignore_eos": True}
 
 
@@ -52,6 +56,25 @@ class Case:
     body: dict[str, Any]
     tokens: dict[int, list[int]] = field(default_factory=dict)
     texts: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run is to be.
+
+    Attributes:
+        seed: of faults and requests.
+        num_rounds: faults, one after the other.
+        num_clients: streams at a time.
+        limit_s: no new round after so many seconds.
+        faults: what may happen; what stands there twice happens twice as often.
+    """
+
+    seed: int
+    num_rounds: int
+    num_clients: int
+    limit_s: float
+    faults: tuple[str, ...] = FAULTS
 
 
 @dataclass
@@ -207,15 +230,15 @@ class Load:
 
 
 async def rounds(
-    engines: Sequence[ChaosEngine], report: Report, rng: random.Random, num: int, end_s: float
+    engines: Sequence[ChaosEngine], report: Report, rng: random.Random, plan: Plan, end_s: float
 ) -> None:
-    """One fault after the other, each once two engines at least are ready."""
-    for number in range(num):
+    """One fault after the other, each once all engines are ready."""
+    for number in range(plan.num_rounds):
         while not all([await engine.is_ready() for engine in engines]):
             if time.monotonic() > end_s:
                 return
             await asyncio.sleep(0.2)
-        position, fault = rng.randrange(len(engines)), rng.choice(FAULTS)
+        position, fault = rng.randrange(len(engines)), rng.choice(plan.faults)
         time_s = rng.uniform(1.0, 6.0)
         await asyncio.sleep(rng.uniform(0.1, 2.0))
         num_before = report.streams
@@ -227,30 +250,32 @@ async def rounds(
         )
 
 
-async def chaos(seed: int, num_rounds: int, num_clients: int, limit_s: float) -> Report:
-    """The whole run."""
-    rng = random.Random(seed)
-    report = Report(seed)
+async def chaos(plan: Plan, hosts: Sequence[Host | None]) -> Report:
+    """The whole run, with an engine on each of these hosts."""
+    rng = random.Random(plan.seed)
+    report = Report(plan.seed)
     begin_s = time.monotonic()
     model = str(qanat_demo.model_path())
-    engines = [ChaosEngine([model, *ENGINE_FLAGS]) for _ in range(NUM_ENGINES)]
+    engines = [ChaosEngine([model, *ENGINE_FLAGS], host) for host in hosts]
     log = Path(tempfile.mkdtemp(prefix="qanat-chaos-")) / "access.jsonl"
     router: ServerProcess | None = None
     try:
         await asyncio.gather(*(engine.start() for engine in engines))
-        candidates = cases(rng)
-        are_good = await asyncio.gather(*(fill_in(case, engines[0].direct_url) for case in candidates))
-        asked = [case for case, is_good in zip(candidates, are_good, strict=True) if is_good]
-        tell(
-            f"{len(asked)} requests, {len(candidates) - len(asked)} left out: their engine resumes them otherwise"
-        )
+        asked = cases(rng)
+        are_good = await asyncio.gather(*(fill_in(case, engines[0].direct_url) for case in asked))
+        tell(f"{len(asked)} requests, of which their engine itself resumes {are_good.count(False)} otherwise")
+        report.broken += [
+            f"{case.path}: its engine resumes it otherwise"
+            for case, is_good in zip(asked, are_good, strict=True)
+            if not is_good
+        ]
         urls = [engine.url for engine in engines]
         command = [*COMMAND, "router"]
         router = ServerProcess([*urls, "--access-log", str(log), *ROUTER_FLAGS], command=command)
         await asyncio.to_thread(router.__enter__)
-        load = Load(router.base_url, asked, report, random.Random(seed + 1))
-        clients = [asyncio.create_task(load.run()) for _ in range(num_clients)]
-        await rounds(engines, report, rng, num_rounds, begin_s + limit_s)
+        load = Load(router.base_url, asked, report, random.Random(plan.seed + 1))
+        clients = [asyncio.create_task(load.run()) for _ in range(plan.num_clients)]
+        await rounds(engines, report, rng, plan, begin_s + plan.limit_s)
         load.is_over = True
         await asyncio.gather(*clients)
     finally:
@@ -269,6 +294,24 @@ async def chaos(seed: int, num_rounds: int, num_clients: int, limit_s: float) ->
     return report
 
 
+def over_a_network(plan: Plan) -> Report:
+    """The run with the router and each engine on a host of its own.
+
+    Raises:
+        pytest.skip.Exception: there are no network namespaces here.
+    """
+    with namespaces(NUM_ENGINES + 1) as (front, *hosts):
+        faults: tuple[str, ...] = NETWORK_FAULTS
+        try:
+            hosts[0].slow_down()
+            faults += NETEM_FAULTS
+        except pytest.skip.Exception as missing:
+            tell(f"without late packets and single lost ones: {missing.msg}")
+        # The router and the clients are made by this thread and those that it starts, so they are on this host, too.
+        with front.inside():
+            return asyncio.run(chaos(replace(plan, faults=faults), hosts))
+
+
 def main() -> int:
     """Command line; returns the exit code."""
     parser = argparse.ArgumentParser(
@@ -279,8 +322,20 @@ def main() -> int:
     parser.add_argument("--clients", type=int, default=4, help="streams at a time")
     parser.add_argument("--limit-s", type=float, default=900.0, help="no new round after so many seconds")
     parser.add_argument("--json", type=Path, help="file for the report")
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("--kills-only", action="store_true", help="every fault is a kill")
+    kinds.add_argument("--network", action="store_true", help="hosts of their own, whose network fails")
     arguments = parser.parse_args()
-    report = asyncio.run(chaos(arguments.seed, arguments.rounds, arguments.clients, arguments.limit_s))
+    plan = Plan(arguments.seed, arguments.rounds, arguments.clients, arguments.limit_s)
+    if arguments.network:
+        try:
+            report = over_a_network(plan)
+        except pytest.skip.Exception as missing:
+            tell(f"nothing was tried: {missing.msg}")
+            return 0
+    else:
+        plan = replace(plan, faults=KILLS if arguments.kills_only else FAULTS)
+        report = asyncio.run(chaos(plan, [None] * NUM_ENGINES))
     if arguments.json:
         arguments.json.write_text(json.dumps(asdict(report), indent=2) + "\n")
     num_faults = sum(report.faults.values())

@@ -1,18 +1,25 @@
-"""An engine that can be hurt: a server with the demo model, and a wire to it that can become slow or silent."""
+"""An engine that can be hurt: a server with the demo model, and a wire to it that can become slow or silent.
+
+Or, on a host of its own, a network that loses or holds back what it carries.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import signal
 from collections.abc import Sequence
 
 import httpx
 
-from tests.support.server_process import ServerProcess
+from tests.netns import Host
+from tests.support.server_process import COMMAND, ServerProcess
 
 _SLOW_S = 0.05
+_DELAY_MS, _LOSS_PERCENT = 200.0, 20.0
+_FLAP_S = 0.3
 
 
 class Wire:
@@ -59,34 +66,68 @@ class Wire:
             writer.close()
 
 
+class HostServer(ServerProcess):
+    """A server on a host of its own, reached by that host's address.
+
+    Args:
+        arguments: after `serve`.
+        host: where it runs.
+        port: where it listens; None for a free one.
+    """
+
+    def __init__(self, arguments: Sequence[str], host: Host, port: int | None) -> None:
+        command = host.command([*COMMAND, "serve"])
+        super().__init__([*arguments, "--host", host.address], command=command)
+        self._address = host.address
+        if port is not None:
+            self._arguments[self._arguments.index("--port") + 1] = str(port)
+            self.port = port
+
+    @property
+    def base_url(self) -> str:
+        """Root of the server, without a slash at the end."""
+        return f"http://{self._address}:{self.port}"
+
+
 class ChaosEngine:
-    """One engine behind a wire.
+    """One engine behind a wire, or on a host of its own and then without one.
 
     Args:
         arguments: of `qanat serve`.
+        host: where it runs; None for this host.
     """
 
-    def __init__(self, arguments: Sequence[str]) -> None:
+    def __init__(self, arguments: Sequence[str], host: Host | None = None) -> None:
         self.wire = Wire()
         self._arguments = arguments
+        self._host = host
+        self._port: int | None = None
         self._server: ServerProcess | None = None
 
     @property
     def direct_url(self) -> str:
         """The server itself."""
-        return f"http://127.0.0.1:{self.wire.target_port}"
+        assert self._server is not None
+        return self._server.base_url
 
     @property
     def url(self) -> str:
-        """By way of the wire."""
+        """By way of the wire, or of the network; the same for all servers that are started here."""
+        if self._host is not None:
+            return f"http://{self._host.address}:{self._port}"
         return f"http://127.0.0.1:{self.wire.port}"
 
     async def start(self) -> None:
         """Returns when it is ready."""
-        if not self.wire.port:
-            await self.wire.start()
-        server = ServerProcess(self._arguments)
-        self.wire.target_port = server.port
+        server: ServerProcess
+        if self._host is not None:
+            server = HostServer(self._arguments, self._host, self._port)
+            self._port = server.port
+        else:
+            if not self.wire.port:
+                await self.wire.start()
+            server = ServerProcess(self._arguments)
+            self.wire.target_port = server.port
         self._server = await asyncio.to_thread(server.__enter__)
 
     def _signal(self, number: signal.Signals) -> None:
@@ -126,6 +167,33 @@ class ChaosEngine:
         self.wire.is_open.clear()
         await asyncio.sleep(time_s)
         self.wire.is_open.set()
+
+    async def partition(self, time_s: float) -> None:
+        """Nothing reaches the host or leaves it for this time, and nobody is told."""
+        assert self._host is not None
+        await asyncio.to_thread(self._host.cut)
+        await asyncio.sleep(time_s)
+        await asyncio.to_thread(self._host.join)
+
+    async def flap(self, time_s: float) -> None:
+        """The host is cut off again and again for a moment, so that packets are lost in bursts."""
+        for _ in range(max(1, int(time_s / (2 * _FLAP_S)))):
+            await self.partition(_FLAP_S)
+            await asyncio.sleep(_FLAP_S)
+
+    async def delay(self, time_s: float) -> None:
+        """What the host sends comes late for this time."""
+        await self._slow_down(time_s, delay_ms=_DELAY_MS)
+
+    async def loss(self, time_s: float) -> None:
+        """A share of what the host sends is lost, one packet at a time."""
+        await self._slow_down(time_s, loss_percent=_LOSS_PERCENT)
+
+    async def _slow_down(self, time_s: float, **how: float) -> None:
+        assert self._host is not None
+        await asyncio.to_thread(functools.partial(self._host.slow_down, **how))
+        await asyncio.sleep(time_s)
+        await asyncio.to_thread(self._host.slow_down)
 
     async def end(self) -> None:
         """The server is gone when this returns."""

@@ -29,7 +29,6 @@ ASKED: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.fixture
 def engines(demo_model: Path) -> Iterator[list[ServerProcess]]:
     arguments = [str(demo_model), "--served-model-name", "demo", "--allow-resume", "--max-model-len", "1024"]
-    arguments += ["--dtype", "float32"]  # in which what is read at once and one by one has no near draws
     with ServerProcess(arguments) as first, ServerProcess(arguments) as second:
         yield [first, second]
 
