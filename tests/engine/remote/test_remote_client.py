@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from qanat.config.parallel_settings import ParallelSettings
 from qanat.config.resolved import ResolvedConfig
 from qanat.core.errors import CheckpointError, EngineDeadError
 from qanat.engine.messages import AddRequests, Ready, StepDone
 from qanat.engine.process_client import ProcessClient
-from qanat.engine.remote.headless import Place, take_part
+from qanat.engine.remote.headless import take_part
 from qanat.engine.remote.hosts import RemoteHosts
 from qanat.engine.remote.identity import traits_of
 from qanat.engine.remote.remote_client import RemoteClient
@@ -44,12 +45,19 @@ class Pair:
         return self.clients[-1]
 
 
+def at_port(config: ResolvedConfig, port: int) -> ResolvedConfig:
+    """That of a host with replicas 1 and 2 of 3."""
+    parallel = ParallelSettings(
+        data_parallel_size=3, num_local_replicas=2, start_rank=1, rpc_port=port, is_headless=True
+    )
+    return dataclasses.replace(config, parallel=parallel)
+
+
 @contextlib.asynccontextmanager
 async def pair(config_there: ResolvedConfig = CONFIG) -> AsyncIterator[Pair]:
     said: list[str] = []
-    hosts = RemoteHosts("127.0.0.1", 0, [1, 2], traits_of(CONFIG, 3))
-    place = Place("127.0.0.1", hosts.port, (1, 2), 3)
-    part = asyncio.create_task(take_part(config_there, place, said.append))
+    hosts = RemoteHosts("127.0.0.1", 0, [1, 2], traits_of(at_port(CONFIG, 0)))
+    part = asyncio.create_task(take_part(at_port(config_there, hosts.port), said.append))
     made = Pair(hosts, part, said, [])
     try:
         async with asyncio.timeout(WAIT_S):
@@ -167,7 +175,7 @@ async def test_a_core_that_cannot_start_says_why(tmp_path: Path) -> None:
     here = dataclasses.replace(CONFIG, load_format="auto", model_path=str(tmp_path))
     hosts = RemoteHosts("127.0.0.1", 0, [1], {})
     with pytest.raises(CheckpointError):  # the host reads the tokenizer before it joins
-        await take_part(here, Place("127.0.0.1", hosts.port, (1,), 2), print)
+        await take_part(at_port(here, hosts.port), print)
     await hosts.close()
     unfit = dataclasses.replace(
         CONFIG, cache=dataclasses.replace(CONFIG.cache, num_blocks_override=1), open_limits=()

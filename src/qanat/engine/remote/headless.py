@@ -6,8 +6,8 @@ import asyncio
 import logging
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from qanat.config.parallel_settings import ParallelSettings
 from qanat.config.resolved import ResolvedConfig
 from qanat.core.errors import ConfigError
 from qanat.engine.remote.addresses import address_towards, interface_of, resolved
@@ -23,28 +23,11 @@ logger = logging.getLogger(__name__)
 STOPPED = "was told to stop"
 
 
-@dataclass(frozen=True)
-class Place:
-    """What a headless process takes part in.
-
-    Attributes:
-        address, port: of the head.
-        replicas: data-parallel ranks of this process.
-        size: number of replicas, the head's and all others' included.
-    """
-
-    address: str
-    port: int
-    replicas: tuple[int, ...]
-    size: int
-
-
-def serve_headless(config: ResolvedConfig, place: Place, say: Callable[[str], None]) -> int:
+def serve_headless(config: ResolvedConfig, say: Callable[[str], None]) -> int:
     """Serves the head until SIGTERM, SIGINT or the head's end.
 
     Args:
-        config: what the cores are started with.
-        place: where.
+        config: what the cores are started with; it says which replicas they are and where the head is.
         say: is given a line once this process takes part.
 
     Returns:
@@ -55,11 +38,11 @@ def serve_headless(config: ResolvedConfig, place: Place, say: Callable[[str], No
         CheckpointError: the model folder cannot be served.
         EngineDeadError: no head answered in time.
     """
-    return asyncio.run(_until_signal(config, place, say))
+    return asyncio.run(_until_signal(config, say))
 
 
-async def _until_signal(config: ResolvedConfig, place: Place, say: Callable[[str], None]) -> int:
-    serving = asyncio.create_task(take_part(config, place, say))
+async def _until_signal(config: ResolvedConfig, say: Callable[[str], None]) -> int:
+    serving = asyncio.create_task(take_part(config, say))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, serving.cancel)
@@ -67,19 +50,22 @@ async def _until_signal(config: ResolvedConfig, place: Place, say: Callable[[str
     return 0 if serving.cancelled() else serving.result()
 
 
-async def take_part(config: ResolvedConfig, place: Place, say: Callable[[str], None]) -> int:
+async def take_part(config: ResolvedConfig, say: Callable[[str], None]) -> int:
     """Joins the head and serves it; see `serve_headless`. To be cancelled, of which the head is told."""
     _, config = await asyncio.to_thread(load_tokenizer, config)
-    traits = await asyncio.to_thread(traits_of, config, place.size)
+    traits = await asyncio.to_thread(traits_of, config)
     limit_s = min(JOIN_TIMEOUT_S, config.init_timeout_s)
-    where = f"{place.address}:{place.port}"
+    place = config.parallel
+    where = f"{place.address}:{place.rpc_port}"
     while True:
         report = await asyncio.to_thread(_report, place, traits)
-        line = HeadLine(place.address, place.port)
+        line = HeadLine(place.address, place.rpc_port)
         try:
             head = await line.join(report, limit_s)
-            names = replica_names(place.replicas).capitalize()
-            say(f"{names} of {place.size} joined the head at {where}, {head.name}, as {report.name}.")
+            names = replica_names(place.local_ranks).capitalize()
+            say(
+                f"{names} of {place.data_parallel_size} joined the head at {where}, {head.name}, as {report.name}."
+            )
             await _serve_head(line, config)
         except HeadLostError as lost:
             if not lost.may_return:
@@ -104,11 +90,11 @@ async def _serve_head(line: HeadLine, config: ResolvedConfig) -> None:
         await relay.close()
 
 
-def _report(place: Place, traits: dict[str, str]) -> HostReport:
+def _report(place: ParallelSettings, traits: dict[str, str]) -> HostReport:
     try:
-        address = address_towards(resolved(place.address), place.port)
+        address = address_towards(resolved(place.address), place.rpc_port)
     except OSError as error:
         raise ConfigError(
             f"{ADDRESS_FLAG} {place.address}: {error.strerror or error}.", param=ADDRESS_FLAG
         ) from None
-    return report_of(place.replicas, address, interface_of(address), traits)
+    return report_of(tuple(place.local_ranks), address, interface_of(address), traits)

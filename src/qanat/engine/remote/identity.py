@@ -8,7 +8,7 @@ import os
 import platform
 import socket
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -56,7 +56,7 @@ def report_of(replicas: tuple[int, ...], address: str, interface: str, traits: d
     return HostReport(socket.gethostname(), os.getpid(), address, interface, _PROCESS_ID, replicas, traits)
 
 
-def traits_of(config: ResolvedConfig, data_parallel_size: int) -> dict[str, str]:
+def traits_of(config: ResolvedConfig) -> dict[str, str]:
     """What decides about answers; paths, threads and memory are each host's own affair.
 
     Reads the headers and a little of the weights.
@@ -71,7 +71,7 @@ def traits_of(config: ResolvedConfig, data_parallel_size: int) -> dict[str, str]
         "torch": _version("torch"),
         "llguidance": _version("llguidance"),
         "python": ".".join(platform.python_version_tuple()[:2]),
-        "--data-parallel-size": str(data_parallel_size),
+        "--data-parallel-size": str(config.parallel.data_parallel_size),
         "--tensor-parallel-size": str(config.tensor_parallel_size),
         "config.json": _digest(msgspec.msgpack.encode(config.model)),
         "weights": _weights_digest(Path(config.model_path)) if config.load_format != "dummy" else "random",
@@ -98,7 +98,7 @@ def differences(own: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
     ]
 
 
-def replica_names(replicas: tuple[int, ...] | list[int]) -> str:
+def replica_names(replicas: Sequence[int]) -> str:
     """For messages: "replica 3", "replicas 1 and 3", "replicas 1, 2 and 3"."""
     texts = [str(replica) for replica in replicas]
     if len(texts) == 1:
