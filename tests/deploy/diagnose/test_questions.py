@@ -6,7 +6,7 @@ import json
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from qanat.deploy.diagnose.bench import BenchResult
@@ -460,6 +460,7 @@ def test_no_figures_stop_the_answers(
 @given(
     st.dictionaries(st.sampled_from([*RESULT, "spec_decode_acceptance_rate"]), NUMBERS | st.text()), ARGUMENTS
 )
+@example({"completed": 1e-308}, None)
 def test_no_result_stops_the_answers(changed: dict[str, object], arguments: dict[str, object] | None) -> None:
     given_evidence = measured(arguments, **changed)
     text_report(given_evidence, list(answers(given_evidence)))

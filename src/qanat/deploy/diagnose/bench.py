@@ -46,9 +46,9 @@ class BenchResult:
         return self.number("max_concurrency") or self.number("max_concurrent_requests")
 
     def per_request(self, name: str) -> float | None:
-        """A total over the requests that ended."""
+        """A total over the requests that ended; None where there are none, or no whole one."""
         total, completed = self.number(name), self.number("completed")
-        return total / completed if total is not None and completed else None
+        return total / completed if total is not None and completed is not None and completed >= 1 else None
 
     @property
     def positions(self) -> tuple[float, ...]:

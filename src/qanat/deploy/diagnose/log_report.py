@@ -84,6 +84,7 @@ def _causes(diagnosis: LogDiagnosis) -> Iterator[str]:
 def _end(diagnosis: LogDiagnosis) -> Iterator[str]:
     if diagnosis.may_grow:
         yield "The start is not over: the log was written a short while ago, and the engine is not ready yet."
+        yield "If its process is gone by now, it ended without a word: look at dmesg, docker inspect, kubectl describe."
         return
     yield "The log ends before the engine was ready, and says not why. Ways to find out:"
     yield "  - was the process ended from outside (dmesg, docker inspect, kubectl describe)?"

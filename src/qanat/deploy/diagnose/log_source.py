@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from qanat.core.errors import ConfigError
+from qanat.deploy.diagnose.writers import has_writer
 from qanat.deploy.text_files import require_regular
 
 STANDARD_INPUT = "-"
@@ -38,15 +39,19 @@ class LogSource:
     kind: str
 
     def may_grow(self) -> bool:
-        """Whether more may be written to it: the container runs, or the file was written a short while ago."""
+        """Whether more may be written to it.
+
+        The container runs; or the file was written a short while ago, and has a writer as far as can be seen.
+        """
         if self.kind == "container":
             return _inspected(self.name, "{{.State.Running}}") == "true"
         if self.kind == "stdin":
             return False
         try:
-            return time.time() - os.stat(self.name).st_mtime < FRESH_S
+            is_fresh = time.time() - os.stat(self.name).st_mtime < FRESH_S
         except OSError:
             return False
+        return is_fresh and has_writer(self.name) is not False
 
     @contextlib.contextmanager
     def open(self) -> Iterator[IO[bytes]]:

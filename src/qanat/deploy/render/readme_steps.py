@@ -105,7 +105,7 @@ def other_ways(plan: Plan, options: RenderOptions, text: Texts) -> list[str]:
     names = [node.name for node in plan.nodes]
     if plan.proxy is not None and is_rendered(plan, options):
         names.append(PROXY_NAME)
-    opening = '(export DEPLOYMENT_DIR="$PWD"; set -a; source env.sh; docker compose --file'
+    opening = '(cd -P . && export DEPLOYMENT_DIR="$PWD" && set -a && source env.sh && docker compose --file'
     found = [
         text("other_compose"),
         commands([f"{opening} compose/{name}.yaml up --detach)" for name in names]),
