@@ -1,0 +1,255 @@
+"""--api-server-count: several real server processes behind one port, and the deaths of each kind of process."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.e2e.test_processes import gauge, holds_within, is_running
+from tests.support.scripted_engine import MODEL_FIELDS
+from tests.support.server_process import ServerProcess
+from tests.support.startup_script import UNHURRIED, with_startup_script
+
+pytestmark = pytest.mark.slow
+WAIT_S = 60.0
+MAX_TRIES = 200
+FRONT_END, CORE = "qanat.server.front_ends.process", "qanat.engine.core_process"
+ENDLESS = {"prompt": "1", "max_tokens": 100_000, "ignore_eos": True, "stream": True}
+SHORT = {"prompt": "1 + 1 =", "max_tokens": 8, "temperature": 0, "ignore_eos": True}
+
+
+def arguments(model: Path, *more: str) -> list[str]:
+    flags = ("--served-model-name", "demo", "--num-threads", "1", "--kv-cache-memory-bytes", "128MiB")
+    return [str(model), "--api-server-count", "2", *flags, *more]
+
+
+def pids(server: ServerProcess, module: str) -> list[int]:
+    """Children of the server that run this module."""
+    found = []
+    for pid in server.child_pids():
+        with contextlib.suppress(OSError):
+            if module.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                found.append(pid)
+    return found
+
+
+def front_end_of(server: ServerProcess, response: httpx.Response) -> int:
+    """Number of the front end that answers, from the line of its access log."""
+    _, port = response.extensions["network_stream"].get_extra_info("client_addr")
+    line = re.compile(rf'\[front end (\d+)\] 127\.0\.0\.1:{port} - "')
+    assert holds_within(WAIT_S, lambda: line.search(server.output) is not None)
+    found = line.search(server.output)
+    assert found is not None
+    return int(found[1])
+
+
+def until_each(server: ServerProcess, one_try: Callable[[], int], num_front_ends: int = 2) -> None:
+    """Tries until so many front ends have had one; each connection goes to whichever takes it first."""
+    seen: set[int] = set()
+    for _ in range(MAX_TRIES):
+        seen.add(one_try())
+        if len(seen) == num_front_ends:
+            return
+    raise AssertionError(f"{MAX_TRIES} connections, and only {seen} had any")
+
+
+@contextlib.contextmanager
+def streams_at_each(server: ServerProcess) -> Iterator[dict[int, Iterator[str]]]:
+    """Endless streams that have begun, one at each front end, by its number; what comes on each."""
+    with contextlib.ExitStack() as stack:
+        streams: dict[int, Iterator[str]] = {}
+
+        def one_try() -> int:
+            own = stack.enter_context(contextlib.ExitStack())
+            client = own.enter_context(httpx.Client(timeout=WAIT_S))
+            url = f"{server.base_url}/v1/completions"
+            response = own.enter_context(client.stream("POST", url, json=ENDLESS))
+            lines = response.iter_lines()
+            assert next(lines).startswith("data: ")
+            number = front_end_of(server, response)
+            if number in streams:
+                own.close()
+            else:
+                streams[number] = lines
+            return number
+
+        until_each(server, one_try)
+        yield streams
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return with_startup_script(tmp_path_factory.mktemp("script"), UNHURRIED)
+
+
+def test_both_serve_the_same_and_count_as_one(demo_model: Path) -> None:
+    one = [flag for flag in arguments(demo_model) if flag not in ("--api-server-count", "2")]
+    with ServerProcess(one) as server:
+        assert not pids(server, FRONT_END) and len(pids(server, CORE)) == 1
+        expected = httpx.post(f"{server.base_url}/v1/completions", json=SHORT, timeout=WAIT_S).json()
+    with ServerProcess(arguments(demo_model, "--admin-api-key", "boss")) as server:
+        assert len(pids(server, FRONT_END)) == 2 and len(pids(server, CORE)) == 1
+        num_requests = 0
+
+        def ask() -> int:
+            nonlocal num_requests
+            with httpx.Client(timeout=WAIT_S) as client:
+                response = client.post(f"{server.base_url}/v1/completions", json=SHORT)
+                assert response.json()["choices"] == expected["choices"]
+                num_requests += 1
+                return front_end_of(server, response)
+
+        until_each(server, ask)
+
+        def look() -> int:
+            with httpx.Client(timeout=WAIT_S) as client:
+                response = client.get(f"{server.base_url}/metrics")
+                figures = dict(
+                    line.rsplit(" ", 1) for line in response.text.splitlines() if not line.startswith("#")
+                )
+                labels = '{engine="0",model_name="demo"}'
+                assert float(figures[f"vllm:generation_tokens_total{labels}"]) == 8 * num_requests
+                assert float(figures[f"vllm:e2e_request_latency_seconds_count{labels}"]) == num_requests
+                (own,) = client.get(f"{server.base_url}/usage").json()["keys"]
+                assert (own["requests"], own["output_tokens"]) == (num_requests, 8 * num_requests)
+                plan: dict[str, Any] = client.get(f"{server.base_url}/v1/plan").json()
+                assert plan["settings"]["parallel"]["num_front_ends"] == 2
+                return front_end_of(server, response)
+
+        until_each(server, look)
+        assert server.stop() == 0
+        assert "Traceback" not in server.output
+
+
+def test_one_that_is_killed_takes_only_its_own_streams_along_and_is_replaced(
+    demo_model: Path, environment: dict[str, str]
+) -> None:
+    with ServerProcess(arguments(demo_model), environment=environment) as server:
+        before = pids(server, FRONT_END)
+        with streams_at_each(server) as streams:
+            assert holds_within(WAIT_S, lambda: gauge(server, "vllm:num_requests_running") == 2)
+            victim, other = sorted(streams)
+            victim_pid = int(
+                re.search(rf"\[front end {victim}\] Started server process \[(\d+)\]", server.output)[1]  # type: ignore[index]
+            )
+            os.kill(victim_pid, signal.SIGKILL)
+            with pytest.raises(httpx.RemoteProtocolError):
+                for _ in streams[victim]:
+                    pass
+            assert holds_within(WAIT_S, lambda: gauge(server, "vllm:num_requests_running") == 1)
+            assert next(line for line in streams[other] if line).startswith("data: ")
+            assert holds_within(WAIT_S, lambda: len(set(pids(server, FRONT_END)) - set(before)) == 1)
+            assert httpx.get(f"{server.base_url}/health").json()["num_pending"] == 1
+        assert holds_within(WAIT_S, lambda: gauge(server, "vllm:num_requests_running") == 0)
+        text = f"Front end {victim} (process {victim_pid}) was killed by SIGKILL"
+        assert holds_within(WAIT_S, lambda: text in server.output)
+
+        def ask() -> int:
+            with httpx.Client(timeout=WAIT_S) as client:
+                response = client.post(f"{server.base_url}/v1/completions", json=SHORT)
+                assert response.status_code in (200, 503)  # the new one loads its tokenizer
+                return front_end_of(server, response) if response.status_code == 200 else other
+
+        until_each(server, ask)
+        assert server.stop() == 0
+
+
+def test_an_abort_reaches_a_request_wherever_it_runs(demo_model: Path, environment: dict[str, str]) -> None:
+    with ServerProcess(arguments(demo_model, "--admin-api-key", "boss"), environment=environment) as server:
+        headers = {"Authorization": "Bearer boss"}
+        url = f"{server.base_url}/v1/completions"
+        with httpx.stream("POST", url, json=ENDLESS, timeout=WAIT_S) as stream:
+            lines = stream.iter_lines()
+            assert next(lines).startswith("data: ")
+            owner = front_end_of(server, stream)
+            for index in range(MAX_TRIES):
+                with httpx.Client(timeout=WAIT_S, headers=headers) as client:
+                    body = {"request_id": stream.headers["x-request-id"]}
+                    probe = client.get(f"{server.base_url}/health")
+                    if front_end_of(server, probe) == owner and index < MAX_TRIES - 1:
+                        continue
+                    answer = client.post(f"{server.base_url}/abort", json=body)  # over the same connection
+                    assert (answer.status_code, answer.json()["num_aborted"]) == (200, 1)
+                    assert front_end_of(server, answer) != owner
+                    missing = client.post(f"{server.base_url}/abort", json={"request_id": "nobodys"})
+                    assert missing.status_code == 404
+                    break
+            assert '"finish_reason":"abort"' in "".join(lines)
+
+
+def test_the_death_of_the_core_is_told_at_each_and_the_next_one_serves_both(
+    demo_model: Path, environment: dict[str, str]
+) -> None:
+    flags = ("--restart-engine", "--max-engine-restarts", "1")
+    with ServerProcess(arguments(demo_model, *flags), environment=environment) as server:
+        for _ in range(2):
+            with streams_at_each(server) as streams:
+                (core,) = pids(server, CORE)
+                os.kill(core, signal.SIGKILL)
+                for lines in streams.values():
+                    last = [line for line in lines if line][-1]
+                    assert '"engine_dead"' in last and "SIGKILL" in last
+            health = httpx.get(f"{server.base_url}/health")
+            assert health.status_code == 503
+            if health.json()["status"] == "dead":
+                break
+            assert "SIGKILL" in health.json()["reason"]
+            ready = lambda: httpx.get(f"{server.base_url}/ready").status_code == 200  # noqa: E731
+            assert holds_within(WAIT_S, ready)
+            assert gauge(server, "qanat:engine_restarts_total") == 1
+            assert httpx.post(f"{server.base_url}/v1/completions", json=SHORT).status_code == 200
+        assert health.json()["status"] == "dead"
+        assert server.process is not None and server.process.wait(WAIT_S) == 1
+        assert "Traceback" not in server.output
+
+
+def test_the_signal_lets_streams_at_each_finish_and_the_second_cuts_them_off(
+    demo_model: Path, environment: dict[str, str]
+) -> None:
+    flags = ("--shutdown-timeout", "3600")
+    with ServerProcess(arguments(demo_model, *flags), environment=environment) as server:
+        assert server.process is not None
+        children = server.child_pids()
+        with streams_at_each(server) as streams:
+            server.process.send_signal(signal.SIGTERM)
+            stopping = lambda: server.output.count("Stopping; 1 requests") == 2  # noqa: E731
+            assert holds_within(WAIT_S, stopping)
+            assert httpx.get(f"{server.base_url}/ready").status_code == 503
+            assert httpx.post(f"{server.base_url}/v1/completions", json=SHORT).status_code == 503
+            for lines in streams.values():
+                assert next(line for line in lines if line).startswith("data: ")
+            server.process.send_signal(signal.SIGTERM)
+            for lines in streams.values():
+                assert '"unavailable"' in [line for line in lines if line][-1]
+        assert server.process.wait(WAIT_S) == 0
+        assert not any(is_running(pid) for pid in children)
+        assert "Traceback" not in server.output
+
+
+def test_all_end_with_the_parent(demo_model: Path) -> None:
+    with ServerProcess(arguments(demo_model)) as server:
+        assert server.process is not None
+        children = server.child_pids()
+        assert len(children) == 3
+        server.process.kill()
+        server.process.wait()
+        assert holds_within(WAIT_S, lambda: not any(is_running(pid) for pid in children))
+
+
+def test_a_server_that_cannot_start_says_why_and_ends(tmp_path: Path) -> None:
+    fields = {**MODEL_FIELDS, "architectures": ["Qwen3_5ForCausalLM"], "vocab_size": 256}
+    (tmp_path / "config.json").write_text(json.dumps(fields))
+    server = ServerProcess(arguments(tmp_path))
+    with pytest.raises(AssertionError, match="ended with 1"), server:
+        pass
+    assert re.search(r"^qanat serve: error: .*(weights|safetensors)", server.output, re.MULTILINE)
+    assert "Traceback" not in server.output
