@@ -16,6 +16,7 @@ from qanat.engine.async_engine import AsyncEngine
 from qanat.engine.core_line import CoreLine, Listener
 from qanat.engine.messages import Ready, StepDone
 from qanat.engine.process_client import ProcessClient
+from qanat.engine.replica import Seat, Started
 from qanat.engine.restarts import MAX_DELAY_S, WINDOW_S, Comeback, RestartBudget
 from qanat.engine.tokenizer import load_tokenizer
 from tests.support.fake_clock import FakeClock
@@ -191,7 +192,9 @@ async def test_the_time_of_the_last_start_is_in_the_answer_of_a_restarting_engin
     ready = await client.start(tiny_config())
     assert client.start_s > 0.0
     client.start_s = 500.0  # a large model
-    engine = AsyncEngine(load_tokenizer(tiny_config())[0], client, ready, restarts=RestartBudget(3))
+    engine = AsyncEngine(
+        load_tokenizer(tiny_config())[0], [Started(Seat(restarts=RestartBudget(3)), client, ready)]
+    )
     try:
         assert engine.core_pid is not None
         os.kill(engine.core_pid, signal.SIGKILL)

@@ -30,6 +30,7 @@ from qanat.engine.async_engine import AsyncEngine
 from qanat.engine.constraints import vocabulary_of
 from qanat.engine.core import EngineCore
 from qanat.engine.messages import AbortRequest, AddRequests, FromCore, Ready, StepDone, ToCore
+from qanat.engine.replica import Seat, Started
 from qanat.engine.shared_constraints import SharedConstraints
 from qanat.engine.tokenizer import Tokenizer
 from qanat.scheduler.scheduler import Scheduler
@@ -123,6 +124,7 @@ class ScriptedExecutor:
 
     def __init__(self, tokenizer: ScriptedTokenizer, plan: MemoryPlan, config: ResolvedConfig) -> None:
         self.memory_plan = plan
+        self.collective_s = 0.0
         self._config = config
         self._forms: tuple[int, FormFactory, FormBuffer] | None = None
         self.script = Script([])
@@ -393,7 +395,7 @@ def start_scripted_engine(
     cache = HybridCacheManager(spec, plan.num_blocks, plan.num_states)
     core = EngineCore(Scheduler(config.scheduler, cache, time.monotonic), executor)
     client = InProcessClient(core, executor)
-    engine = AsyncEngine(tokenizer, client, Ready(config, plan, [], []))  # type: ignore[arg-type]
+    engine = AsyncEngine(tokenizer, [Started(Seat(), client, Ready(config, plan, [], []))])  # type: ignore[arg-type]
     return ScriptedEngine(engine, tokenizer, executor, client, core, cache)
 
 

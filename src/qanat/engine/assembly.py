@@ -31,7 +31,10 @@ def build_core(config: ResolvedConfig, forms: FormFactory) -> tuple[EngineCore, 
         CheckpointError: the model folder cannot be served.
         CapacityError: weights or cache do not fit.
     """
-    start, executor = start_executor(config, CpuPlatform().memory().available_bytes, forms)
+    available_bytes = config.cache.available_bytes
+    if available_bytes is None:
+        available_bytes = CpuPlatform().memory().available_bytes
+    start, executor = start_executor(config, available_bytes, forms)
     config = start.config
     shape = rank_model(config.model, config.tensor_parallel_size)
     spec = cache_spec(shape, block_size=config.cache.block_size, kv_dtype=config.cache.kv_cache_dtype)

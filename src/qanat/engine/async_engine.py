@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
 
@@ -17,7 +15,6 @@ from qanat.core.constraint import Thinking
 from qanat.core.decision import Decision
 from qanat.core.errors import (
     ContextLengthError,
-    EngineDeadError,
     InvalidRequestError,
     QanatError,
     QueueFullError,
@@ -31,16 +28,14 @@ from qanat.core.sampling_params import SamplingParams
 from qanat.core.timeouts import Timeouts
 from qanat.engine.admission import Admission
 from qanat.engine.continuation import PriorOutput
-from qanat.engine.core_client import ClientFactory, CoreClient
-from qanat.engine.core_line import CoreLine, EngineHealth, Listener
+from qanat.engine.core_line import EngineHealth
 from qanat.engine.form_desk import FormDesk
-from qanat.engine.messages import AbortRequest, AddRequests, Ready, StepDone, UseVocabulary
 from qanat.engine.metrics import EngineMetrics, EngineStats
-from qanat.engine.process_client import ProcessClient
+from qanat.engine.replica import Reader, Replica, Seat, Started, start_replicas
+from qanat.engine.replicas import Replicas
 from qanat.engine.request_stream import RequestStream
 from qanat.engine.restarts import RestartBudget
 from qanat.engine.tokenizer import Tokenizer, load_tokenizer
-from qanat.scheduler.stats import SchedulerStats
 
 REFUSALS: tuple[type[QanatError], ...] = (
     QueueFullError,
@@ -54,42 +49,36 @@ REFUSALS: tuple[type[QanatError], ...] = (
 class AsyncEngine:
     """Generates tokens for many callers at once. Use `await AsyncEngine.create(EngineConfig(model=...))`.
 
+    Each call goes, with all its choices, to one of the replicas. One that dies ends its own calls only.
+
+    Args:
+        tokenizer: the checkpoint's tokenizer.
+        started: replicas that serve, at least one.
+        decisions: on settings, to be kept with those of the start.
+
     Attributes:
         config: the resolved configuration.
         tokenizer: the checkpoint's tokenizer.
         decisions: every setting that was derived or overridden, with the reason.
-        memory_plan: what the core allocated.
+        memory_plan: what the core of a replica allocated.
         op_table: kernel providers, one line per op.
+        replicas: who computes.
     """
 
     def __init__(
-        self,
-        tokenizer: Tokenizer,
-        client: CoreClient,
-        ready: Ready,
-        decisions: Sequence[Decision] = (),
-        restarts: RestartBudget | None = None,
-        make_client: ClientFactory = ProcessClient,
+        self, tokenizer: Tokenizer, started: Sequence[Started], decisions: Sequence[Decision] = ()
     ) -> None:
-        self.config = ready.config
         self.tokenizer = tokenizer
-        self.decisions = [*decisions, *ready.decisions]
-        self.memory_plan = ready.memory_plan
-        self.op_table = ready.op_table
-        self._admission = Admission(self.config, tokenizer, self.memory_plan.max_cached_tokens)
-        self._forms = FormDesk(tokenizer, self.config)
-        self._is_vocabulary_sent = False
-        self._metrics = EngineMetrics()
+        said = [decision for one in started for decision in one.ready.decisions]
+        self.decisions = [*decisions, *(one for i, one in enumerate(said) if one not in said[:i])]
+        self._forms = FormDesk(tokenizer, started[0].ready.config)
         self._streams: dict[str, RequestStream] = {}  # by the ids of the core
         self._calls: dict[str, RequestStream] = {}  # by the ids of the callers
-        self._pending: set[str] = set()  # what the core has not reported as ended
         self._num_calls = 0
         self._refusal: QanatError | None = None
-        self._scheduler_stats: SchedulerStats | None = None
-        listener = Listener(self._on_step, self._on_death, self._on_replaced)
-        self._core = CoreLine(
-            client, self.config, restarts or RestartBudget(), listener, make_client=make_client
-        )
+        reader = Reader(self._hand_over, self._on_death, self._take_figures, self._forms.vocabulary.packed)
+        self.replicas = Replicas(started, reader)
+        self._take_figures(self.replicas.first)
 
     @classmethod
     async def start(
@@ -97,30 +86,27 @@ class AsyncEngine:
         config: ResolvedConfig,
         decisions: Sequence[Decision] = (),
         restarts: RestartBudget | None = None,
-        make_client: ClientFactory = ProcessClient,
+        seats: Sequence[Seat] = (),
     ) -> AsyncEngine:
-        """Starts the core's process and waits until the model is loaded.
+        """Starts all replicas' processes and waits until the model is loaded.
 
         Args:
             config: every setting.
             decisions: on settings, to be kept with those of the start.
-            restarts: how often a core that dies is replaced; None never does.
-            make_client: makes the client to each core.
+            restarts: how often a core that dies is replaced, of each replica; None never does.
+            seats: where cores come from; without any, the replicas of this host are processes of this one.
 
         Raises:
             CheckpointError: the model folder cannot be served.
             CapacityError: weights or cache do not fit.
-            EngineDeadError: the core did not come up.
+            EngineDeadError: a core did not come up.
         """
         tokenizer, config = load_tokenizer(config)
-        client = make_client()
-        try:
-            ready = await client.start(config)
-        except BaseException:
-            await client.stop()
-            raise
-        engine = cls(tokenizer, client, ready, decisions, restarts, make_client)
-        await engine._send_vocabulary()
+        most = restarts.max_restarts if restarts else 0
+        seats = seats or [Seat(rank, restarts=RestartBudget(most)) for rank in config.parallel.local_ranks]
+        engine = cls(tokenizer, await start_replicas(seats, config), decisions)
+        for replica in engine.replicas:
+            await replica.send_vocabulary()
         return engine
 
     @classmethod
@@ -146,6 +132,7 @@ class AsyncEngine:
         owner: str = "",
         thinking: Thinking = Thinking.NONE,
         output_token_ids: PriorOutput = (),
+        data_parallel_rank: int | None = None,
     ) -> AsyncIterator[GenerationEvent]:
         """Events of all n choices, interleaved; ends when each has had its finish reason.
 
@@ -161,18 +148,17 @@ class AsyncEngine:
             owner: whose request it is.
             thinking: whether the output begins with reasoning, which a form leaves free.
             output_token_ids: output of choices that are continued, one entry per choice, None for those that have
-                ended; events then tell what comes after, and counts and max_tokens include what was there.
+                ended; events tell what comes after, while counts and max_tokens include what was there.
+            data_parallel_rank: the replica that is to compute it; None takes the one with the least to do.
 
         Raises:
             InvalidRequestError, ContextLengthError, QueueFullError: before the first event.
-            StructuredOutputError: the form cannot be compiled, or a choice not follow it, before the first token of
-                any choice; afterwards an event of that choice says so, as of any error that is its own.
-            EngineDeadError: the core is dead or dies.
+            StructuredOutputError: before the first token of any choice, the form cannot be compiled or followed;
+                afterwards an event of that choice says so, as of any error that is its own.
+            EngineDeadError: the replica dies, or all are dead.
         """
-        request_id = request_id or uuid.uuid4().hex
-        if request_id in self._calls:
-            raise InvalidRequestError(f"A request with id {request_id} is still running.", param="request_id")
-        self._num_calls += 1
+        self.replicas.check_rank(data_parallel_rank)
+        request_id = self._new_id(request_id)
         requests = self._admission.requests(
             prompt_token_ids,
             sampling,
@@ -184,10 +170,10 @@ class AsyncEngine:
             owner=owner,
             output_token_ids=output_token_ids,
         )
-        stream = RequestStream(request_id, self.tokenizer, requests)
+        stream = RequestStream(request_id, self.tokenizer, requests, data_parallel_rank)
         self._calls[request_id] = stream
         try:
-            self._raise_obstacle()
+            self._raise_obstacle(stream)
             if await self._forms.constrain(stream, sampling, thinking):
                 await self._submit(stream)
             while stream.num_open:
@@ -205,7 +191,7 @@ class AsyncEngine:
                 stream.put(RequestOutput(request_id=choice_id, finish_reason=FinishReason.ABORT))
             return True
         for choice_id in stream.processors:
-            await self._abort(choice_id)
+            await self._abort(stream, choice_id)
         return True
 
     async def end_choice(self, request_id: str, last_event: GenerationEvent) -> RequestTiming | None:
@@ -226,8 +212,8 @@ class AsyncEngine:
             return None
         timing = stream.processors.pop(choice_id).end_timing()
         event = msgspec.structs.replace(last_event, finish_reason=FinishReason.STOP, timing=timing)
-        self._metrics.on_finished(stream.requests[choice_id], event)
-        await self._abort(choice_id)
+        self._metrics(stream).on_finished(stream.requests[choice_id], event)
+        await self._abort(stream, choice_id)
         return timing
 
     async def end_all(self, error: QanatError) -> None:
@@ -236,7 +222,7 @@ class AsyncEngine:
             stream.fail(error)
             stream.end_preparation()
             for choice_id in stream.processors:
-                await self._abort(choice_id)
+                await self._abort(stream, choice_id)
 
     def refuse_new(self, error: QanatError) -> None:
         """From now on `generate` raises this; what runs goes on."""
@@ -250,16 +236,16 @@ class AsyncEngine:
     @property
     def num_restarts(self) -> int:
         """Cores that were started after one had died."""
-        return self._core.num_restarts
+        return sum(replica.line.num_restarts for replica in self.replicas)
 
     async def start_profile(self) -> None:
-        """Records the core's steps from now on, as --profiler-config says.
+        """Records the steps of all replicas from now on, as --profiler-config says.
 
         Raises:
             ProfilerStateError: a profile is recorded or written already, or profiling is switched off.
-            ProfileWriteError, EngineDeadError: the folder cannot be written to; the core is dead or dies.
+            ProfileWriteError, EngineDeadError: the folder cannot be written to; the engine is dead or dies.
         """
-        await self._core.start_profile()
+        await self.replicas.start_profile()
 
     async def stop_profile(self) -> ProfileReport:
         """Ends the profile and waits for its files; of one that ended by itself, what became of it.
@@ -268,49 +254,74 @@ class AsyncEngine:
             ProfilerStateError: there is no profile.
             ProfileWriteError, EngineDeadError: its files will not come.
         """
-        return await self._core.stop_profile()
+        return await self.replicas.stop_profile()
 
     @property
     def core_pid(self) -> int | None:
-        """Process id of the core."""
-        return self._core.pid
+        """Process id of the first replica's core."""
+        return self.replicas.first.line.pid
 
     def health(self) -> EngineHealth:
         """See `EngineHealth`; costs nothing."""
-        return self._core.health(len(self._pending))
+        return self.replicas.health()
 
     def stats(self) -> EngineStats:
         """Counters, gauges and histograms since the start."""
-        return self._metrics.snapshot(self._scheduler_stats, self._forms.stats())
+        return self.replicas.stats(self._forms.stats())
 
     async def shutdown(self) -> None:
-        """Ends all requests and the core's process. Safe to call twice."""
-        self._core.fail(EngineDeadError("The engine is shutting down."))
-        await self._core.close()
+        """Ends all requests and the cores' processes. Safe to call twice."""
+        await self.replicas.close()
         await self._forms.shutdown()
 
-    async def _send_vocabulary(self) -> None:
-        """Once in the life of each core, before its first request."""
-        if not self._is_vocabulary_sent:
-            self._is_vocabulary_sent = True
-            with contextlib.suppress(EngineDeadError):  # the next core gets it too
-                await self._core.send(UseVocabulary(self._forms.vocabulary.packed()))
+    def _new_id(self, wanted: str | None) -> str:
+        request_id = wanted or uuid.uuid4().hex
+        if request_id in self._calls:
+            raise InvalidRequestError(f"A request with id {request_id} is still running.", param="request_id")
+        self._num_calls += 1
+        return request_id
 
-    def _raise_obstacle(self) -> None:
-        obstacle = self._core.death or self._refusal
+    def _raise_obstacle(self, stream: RequestStream) -> None:
+        obstacle = self.replicas.obstacle(stream.rank) or self._refusal
         if obstacle is not None:
             raise obstacle.with_traceback(None)  # else each raise would lengthen it
 
     async def _submit(self, stream: RequestStream) -> None:
-        self._raise_obstacle()
-        await self._send_vocabulary()
-        for choice_id, request in stream.requests.items():
+        self._raise_obstacle(stream)
+        replica = self.replicas.choose(stream.rank)
+        assert replica is not None
+        for choice_id in stream.requests:
             self._streams[choice_id] = stream
-            self._pending.add(choice_id)
-            self._metrics.on_admitted(request)
-        await self._core.send(AddRequests.of(list(stream.requests.values())))
+        stream.home = replica
+        await replica.submit(list(stream.requests.values()))
+
+    async def _move(self, stream: RequestStream) -> bool:
+        """Sends a call, whose replica has no room, to another one; False if each has been tried."""
+        old = stream.home
+        assert old is not None
+        stream.tried_ranks.add(old.rank)
+        replica = self.replicas.choose(stream.rank, stream.tried_ranks)
+        if replica is None:
+            return False
+        for choice_id in stream.requests:
+            if choice_id in stream.processors:
+                old.metrics.on_refused(stream.requests[choice_id])
+                await old.abort(choice_id)
+            old.leave(choice_id)
+        stream.begin_anew()
+        stream.home = replica
+        await replica.submit(list(stream.requests.values()))
+        return True
 
     async def _next_event(self, stream: RequestStream) -> GenerationEvent:
+        while True:
+            try:
+                return await self._next_event_here(stream)
+            except QueueFullError:
+                if not await self._move(stream):
+                    raise
+
+    async def _next_event_here(self, stream: RequestStream) -> GenerationEvent:
         while True:
             output = await stream.get()
             processor = stream.processors.get(output.request_id)
@@ -320,26 +331,32 @@ class AsyncEngine:
             stream.has_begun |= bool(output.new_token_ids)
             step = processor.process(output)
             if step.must_abort:
-                await self._abort(output.request_id)
+                await self._abort(stream, output.request_id)
             if step.event.finish_reason is not None:
                 del stream.processors[output.request_id]
-                self._metrics.on_finished(stream.requests[output.request_id], step.event)
+                self._metrics(stream).on_finished(stream.requests[output.request_id], step.event)
             return step.event
 
     async def _close(self, stream: RequestStream) -> None:
         if self._calls.get(stream.request_id) is stream:
             del self._calls[stream.request_id]
+        replica = stream.home
+        if replica is None:
+            return
         for choice_id, request in stream.requests.items():
-            if self._streams.pop(choice_id, None) is None:
-                continue
-            if choice_id in stream.processors and self._core.death is None:
-                self._metrics.on_aborted(request)
-                await self._abort(choice_id)
-            self._pending.discard(choice_id)
+            self._streams.pop(choice_id, None)
+            if choice_id in stream.processors and replica.is_up:
+                replica.metrics.on_aborted(request)
+                await replica.abort(choice_id)
+            replica.leave(choice_id)
 
-    async def _abort(self, choice_id: str) -> None:
-        with contextlib.suppress(EngineDeadError):  # then there is nothing to abort
-            await self._core.send(AbortRequest(choice_id))
+    async def _abort(self, stream: RequestStream, choice_id: str) -> None:
+        if stream.home is not None:
+            await stream.home.abort(choice_id)
+
+    def _metrics(self, stream: RequestStream) -> EngineMetrics:
+        """Where it counts; a call that no replica has had yet counts with the first."""
+        return (stream.home or self.replicas.first).metrics
 
     def _raise_refusal(self, output: RequestOutput, stream: RequestStream) -> None:
         if output.finish_reason is not FinishReason.ERROR or stream.has_begun:
@@ -347,7 +364,7 @@ class AsyncEngine:
         for kind in REFUSALS:
             if output.error_code == kind.code:
                 del stream.processors[output.request_id]
-                self._metrics.on_refused(stream.requests[output.request_id])
+                self._metrics(stream).on_refused(stream.requests[output.request_id])
                 error = kind(
                     output.error_message,
                     param=output.error_param or None,
@@ -356,29 +373,23 @@ class AsyncEngine:
                 error.has_cost = stream.has_cost
                 raise error
 
-    async def _on_step(self, step: StepDone) -> None:
-        self._scheduler_stats = step.stats
-        self._metrics.on_step(step.outputs, time.monotonic())
-        for output in step.outputs:
-            await self._hand_over(output)
-
-    def _on_death(self, error: QanatError) -> None:
+    def _on_death(self, replica: Replica, error: QanatError) -> None:
+        is_last = self.replicas.obstacle() is not None
         for stream in self._calls.values():
-            stream.fail(error)
-            stream.end_preparation()
-        self._pending.clear()
-        self._scheduler_stats = None
+            if stream.home is replica or (stream.home is None and is_last):
+                stream.fail(error)
+                stream.end_preparation()
 
-    def _on_replaced(self, ready: Ready) -> None:
-        self.config, self.memory_plan, self.op_table = ready.config, ready.memory_plan, ready.op_table
-        self._admission = Admission(self.config, self.tokenizer, self.memory_plan.max_cached_tokens)
-        self._is_vocabulary_sent = False
+    def _take_figures(self, _: Replica) -> None:
+        """A replica has started: what a request may ask for is what every replica can do."""
+        least = min(self.replicas, key=lambda one: one.config.scheduler.max_model_len)
+        self.config, self.memory_plan, self.op_table = least.config, least.memory_plan, least.op_table
+        max_cached_tokens = min(one.memory_plan.max_cached_tokens for one in self.replicas)
+        self._admission = Admission(self.config, self.tokenizer, max_cached_tokens)
 
-    async def _hand_over(self, output: RequestOutput) -> None:
-        if output.finish_reason is not None:
-            self._pending.discard(output.request_id)
+    async def _hand_over(self, replica: Replica, output: RequestOutput) -> None:
         stream = self._streams.get(output.request_id)
-        if stream is None or stream.put(output):
+        if stream is None or stream.home is not replica or stream.put(output):
             return
         for choice_id in stream.processors:
-            await self._abort(choice_id)
+            await replica.abort(choice_id)

@@ -43,6 +43,7 @@ class EngineHealth(msgspec.Struct, frozen=True):
         is_healthy: alive, and no work has waited longer than the step limit without a step.
         is_restarting: the core died, and a new one is on its way.
         reason: why it is not alive, or restarting.
+        replicas: of each replica by its rank, where there are several.
     """
 
     is_alive: bool
@@ -51,6 +52,7 @@ class EngineHealth(msgspec.Struct, frozen=True):
     is_healthy: bool
     is_restarting: bool = False
     reason: str = ""
+    replicas: dict[int, EngineHealth] = {}
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ class CoreLine:
         restarts: how often one that died is replaced.
         listener: told of news, in the order in which they come.
         make_client: makes the client for a new core.
-        name: of the core in the log.
+        name: of the core in messages, where there are several.
 
     Attributes:
         stalls: how long it has owed an answer.
@@ -91,11 +93,12 @@ class CoreLine:
         listener: Listener,
         *,
         make_client: ClientFactory,
-        name: str = "The engine",
+        name: str = "",
     ) -> None:
         self._client = client
         self._make_client = make_client
-        self._name = name
+        self._prefix = f"{name}: " if name else ""
+        self._name = name or "The engine"
         self._config = config
         self._restarts = restarts
         self._listener = listener
@@ -185,8 +188,9 @@ class CoreLine:
                 try:
                     await self._take_news()
                 except EngineDeadError as error:
-                    logger.error("%s%s", error.message, self._client.last_words())
-                    if not await self._replace_core(error):
+                    death = EngineDeadError(self._prefix + error.message)
+                    logger.error("%s%s", death.message, self._client.last_words())
+                    if not await self._replace_core(death):
                         return
         except Exception as error:  # whatever it is, nobody may wait for ever
             logger.exception("The front end cannot go on.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -114,6 +114,8 @@ class EngineStats(msgspec.Struct, kw_only=True, frozen=True):
         num_finished: requests ended since the start, by finish reason.
         compiler: forms compiled, remembered, refused.
         histograms: by the names of HISTOGRAM_BUCKETS.
+        num_restarts: cores started, or tried to be, after one had died.
+        replicas: the figures of each replica by its rank; they are not asked for forms, so `compiler` is empty.
     """
 
     num_running: int
@@ -126,6 +128,37 @@ class EngineStats(msgspec.Struct, kw_only=True, frozen=True):
     num_finished: dict[str, int]
     compiler: CompileStats
     histograms: dict[str, HistogramSnapshot]
+    num_restarts: int = 0
+    replicas: dict[int, EngineStats] = {}
+
+
+def total_stats(replicas: Mapping[int, EngineStats], compiler: CompileStats) -> EngineStats:
+    """The figures of several replicas, at least one, as those of one engine; the use of caches is their mean."""
+    every = list(replicas.values())
+    return EngineStats(
+        num_running=sum(one.num_running for one in every),
+        num_waiting=sum(one.num_waiting for one in every),
+        cache_usage=sum(one.cache_usage for one in every) / len(every),
+        num_preemptions=sum(one.num_preemptions for one in every),
+        num_prompt_tokens=sum(one.num_prompt_tokens for one in every),
+        num_cached_tokens=sum(one.num_cached_tokens for one in every),
+        num_output_tokens=sum(one.num_output_tokens for one in every),
+        num_finished={
+            reason: sum(one.num_finished[reason] for one in every) for reason in every[0].num_finished
+        },
+        compiler=compiler,
+        histograms={
+            name: added_histograms([one.histograms[name] for one in every]) for name in every[0].histograms
+        },
+        num_restarts=sum(one.num_restarts for one in every),
+        replicas=dict(replicas),
+    )
+
+
+def added_histograms(every: Sequence[HistogramSnapshot]) -> HistogramSnapshot:
+    """Observations of several histograms with the same buckets, at least one, in one."""
+    counts = tuple(sum(column) for column in zip(*(one.counts for one in every), strict=True))
+    return HistogramSnapshot(every[0].bounds, counts, sum(one.total for one in every))
 
 
 @dataclass(slots=True)
@@ -217,7 +250,9 @@ class EngineMetrics:
         """The core did not take the request; it counts nowhere."""
         self._live.pop(request.request_id, None)
 
-    def snapshot(self, scheduler: SchedulerStats | None, compiler: CompileStats | None = None) -> EngineStats:
+    def snapshot(
+        self, scheduler: SchedulerStats | None, compiler: CompileStats | None = None, *, num_restarts: int = 0
+    ) -> EngineStats:
         """All figures now; the scheduler's are zero before its first step."""
         return EngineStats(
             num_running=scheduler.num_running if scheduler else 0,
@@ -230,6 +265,7 @@ class EngineMetrics:
             num_finished=dict(self._num_finished),
             compiler=compiler or CompileStats(),
             histograms={name: histogram.snapshot() for name, histogram in self._histograms.items()},
+            num_restarts=num_restarts,
         )
 
     def _observe(self, name: str, value: float, count: int = 1) -> None:

@@ -11,6 +11,7 @@ from qanat.core.errors import QanatError, SlowClientError
 from qanat.core.outputs import RequestOutput
 from qanat.core.request import FinishReason, Request
 from qanat.engine.output_processor import OutputProcessor
+from qanat.engine.replica import Replica
 from qanat.engine.tokenizer import Tokenizer
 
 MAX_UNREAD_OUTPUTS = 8192
@@ -31,10 +32,19 @@ class RequestStream:
         is_broken_off: the call ended during it; the core is not to be asked.
         has_begun: the caller was given tokens: what goes wrong with a choice is its own end from now on.
         has_cost: a form was compiled for it, which is work even if the core refuses it then.
+        rank: of the replica that is to compute it; None for any.
+        home: the replica that computes it; None as long as none has been asked.
+        tried_ranks: of replicas that had no room for it.
     """
 
-    def __init__(self, request_id: str, tokenizer: Tokenizer, requests: list[Request]) -> None:
+    def __init__(
+        self, request_id: str, tokenizer: Tokenizer, requests: list[Request], rank: int | None = None
+    ) -> None:
         self.request_id = request_id
+        self.rank = rank
+        self.home: Replica | None = None
+        self.tried_ranks: set[int] = set()
+        self._tokenizer = tokenizer
         self.requests = {request.request_id: request for request in requests}
         self.processors = {request.request_id: OutputProcessor(tokenizer, request) for request in requests}
         self.preparation: asyncio.Task[str] | None = None
@@ -49,6 +59,14 @@ class RequestStream:
     def note_cost(self) -> None:
         """Says that work begins for it which the core does not see."""
         self.has_cost = True
+
+    def begin_anew(self) -> None:
+        """Forgets what came of the requests: they are sent to another core, before the caller was given anything."""
+        self.processors = {
+            choice: OutputProcessor(self._tokenizer, one) for choice, one in self.requests.items()
+        }
+        self._unread.clear()
+        self._num_unread = 0
 
     @property
     def num_open(self) -> int:

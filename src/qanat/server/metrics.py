@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from qanat.engine.async_engine import AsyncEngine
-from qanat.engine.metrics import EngineStats, HistogramSnapshot
+from qanat.engine.metrics import EngineStats
 from qanat.server.caller import caller_of
 from qanat.server.service import Service
 from qanat.structured.compiler import CompileStats
@@ -19,7 +19,6 @@ from qanat.structured.compiler import CompileStats
 PREFIX = "vllm:"
 OWN_PREFIX = "qanat:"
 """Of figures for which vLLM has no name."""
-ENGINE_INDEX = "0"
 
 HISTOGRAM_HELP = {
     "time_to_first_token_seconds": "From arrival to the first output token.",
@@ -36,9 +35,36 @@ HISTOGRAM_HELP = {
     "iteration_tokens_total": "Prompt and output tokens that one step finished.",
 }
 
+LABELS = ["model_name", "engine"]
+
+COUNTERS: tuple[tuple[str, str, Callable[[EngineStats], int]], ...] = (
+    (f"{PREFIX}prompt_tokens", "Tokens of prompts that were computed.", lambda one: one.num_prompt_tokens),
+    (f"{PREFIX}generation_tokens", "Tokens generated.", lambda one: one.num_output_tokens),
+    (f"{PREFIX}num_preemptions", "Requests that gave up their place.", lambda one: one.num_preemptions),
+    (
+        f"{PREFIX}prefix_cache_queries",
+        "Prompt tokens looked up in the prefix cache.",
+        lambda one: one.num_prompt_tokens,
+    ),
+    (
+        f"{PREFIX}prefix_cache_hits",
+        "Prompt tokens found in the prefix cache.",
+        lambda one: one.num_cached_tokens,
+    ),
+    (
+        f"{OWN_PREFIX}engine_restarts",
+        "Engine processes started after one had died.",
+        lambda one: one.num_restarts,
+    ),
+)
+"""Name, meaning and source of the plain counters."""
+
 
 class EngineCollector(Collector):
     """Makes metric families from a snapshot whenever someone scrapes; nothing is counted here.
+
+    Each figure comes once for each replica, with its rank as the label `engine`; those about forms, which replicas
+    share, come once, with the lowest rank.
 
     Args:
         engine: whose figures.
@@ -49,54 +75,45 @@ class EngineCollector(Collector):
     def __init__(self, engine: AsyncEngine, model_name: str, stats: EngineStats) -> None:
         self._engine = engine
         self._stats = stats
-        self._labels = {"model_name": model_name, "engine": ENGINE_INDEX}
+        self._model_name = model_name
 
     def collect(self) -> Iterable[Metric]:
         """All families."""
-        stats = self._stats
-        yield from self._gauges(stats)
-        yield from self._counters(stats)
-        for name, snapshot in stats.histograms.items():
-            yield self._histogram(name, snapshot)
+        yield from self._gauges()
+        yield from self._counters()
+        yield from self._form_counters(self._stats.compiler)
+        for name, text in HISTOGRAM_HELP.items():
+            yield self._histogram(name, text)
 
-    def _gauges(self, stats: EngineStats) -> Iterable[Metric]:
-        yield self._gauge("num_requests_running", "Requests in the batch.", stats.num_running)
-        yield self._gauge("num_requests_waiting", "Requests in the queue.", stats.num_waiting)
-        yield self._gauge("kv_cache_usage_perc", "Share of KV blocks in use; 1 is all.", stats.cache_usage)
-        plan = self._engine.memory_plan
-        cache = {
-            "block_size": str(plan.block_size),
-            "num_gpu_blocks": str(plan.num_blocks),
-            "num_states": str(plan.num_states),
-            "cache_dtype": self._engine.config.cache.kv_cache_dtype,
-        }
-        yield self._gauge("cache_config_info", "How the cache is sized.", 1, cache)
+    def _gauges(self) -> Iterable[Metric]:
+        yield self._gauge("num_requests_running", "Requests in the batch.", lambda one: one.num_running)
+        yield self._gauge("num_requests_waiting", "Requests in the queue.", lambda one: one.num_waiting)
+        yield self._gauge(
+            "kv_cache_usage_perc", "Share of KV blocks in use; 1 is all.", lambda one: one.cache_usage
+        )
+        names = ["block_size", "num_gpu_blocks", "num_states", "cache_dtype"]
+        family = GaugeMetricFamily(
+            f"{PREFIX}cache_config_info", "How the cache is sized.", labels=[*LABELS, *names]
+        )
+        for replica in self._engine.replicas:
+            plan = replica.memory_plan
+            values = [str(plan.block_size), str(plan.num_blocks), str(plan.num_states)]
+            cache_dtype = replica.config.cache.kv_cache_dtype
+            family.add_metric([*self._labels(replica.rank), *values, cache_dtype], 1)
+        yield family
 
-    def _counters(self, stats: EngineStats) -> Iterable[Metric]:
-        yield self._counter("prompt_tokens", "Tokens of prompts that were computed.", stats.num_prompt_tokens)
-        yield self._counter("generation_tokens", "Tokens generated.", stats.num_output_tokens)
-        yield self._counter("num_preemptions", "Requests that gave up their place.", stats.num_preemptions)
-        yield self._counter(
-            "prefix_cache_queries", "Prompt tokens looked up in the prefix cache.", stats.num_prompt_tokens
-        )
-        yield self._counter(
-            "prefix_cache_hits", "Prompt tokens found in the prefix cache.", stats.num_cached_tokens
-        )
-        restarts = CounterMetricFamily(
-            f"{OWN_PREFIX}engine_restarts",
-            "Engine processes started after one had died.",
-            labels=list(self._labels),
-        )
-        restarts.add_metric(list(self._labels.values()), self._engine.num_restarts)
-        yield restarts
-        yield from self._form_counters(stats.compiler)
+    def _counters(self) -> Iterable[Metric]:
+        for name, text, read in COUNTERS:
+            family = CounterMetricFamily(name, text, labels=LABELS)
+            for rank, stats in self._stats.replicas.items():
+                family.add_metric(self._labels(rank), read(stats))
+            yield family
         family = CounterMetricFamily(
-            f"{PREFIX}request_success",
-            "Requests ended, by reason.",
-            labels=[*self._labels, "finished_reason"],
+            f"{PREFIX}request_success", "Requests ended, by reason.", labels=[*LABELS, "finished_reason"]
         )
-        for reason, count in stats.num_finished.items():
-            family.add_metric([*self._labels.values(), reason], count)
+        for rank, stats in self._stats.replicas.items():
+            for reason, count in stats.num_finished.items():
+                family.add_metric([*self._labels(rank), reason], count)
         yield family
 
     def _form_counters(self, stats: CompileStats) -> Iterable[Metric]:
@@ -108,32 +125,30 @@ class EngineCollector(Collector):
             ("overruns", "Forms that met a limit on time or memory.", stats.num_overruns),
             ("restarts", "Compile processes that died and were replaced.", stats.num_restarts),
         ):
-            family = CounterMetricFamily(
-                f"{OWN_PREFIX}structured_output_{name}", text, labels=list(self._labels)
-            )
-            family.add_metric(list(self._labels.values()), count)
+            family = CounterMetricFamily(f"{OWN_PREFIX}structured_output_{name}", text, labels=LABELS)
+            family.add_metric(self._labels(min(self._stats.replicas)), count)
             yield family
 
-    def _gauge(self, name: str, text: str, value: float, labels: dict[str, str] | None = None) -> Metric:
-        all_labels = {**self._labels, **(labels or {})}
-        family = GaugeMetricFamily(PREFIX + name, text, labels=list(all_labels))
-        family.add_metric(list(all_labels.values()), value)
+    def _gauge(self, name: str, text: str, read: Callable[[EngineStats], float]) -> Metric:
+        family = GaugeMetricFamily(PREFIX + name, text, labels=LABELS)
+        for rank, stats in self._stats.replicas.items():
+            family.add_metric(self._labels(rank), read(stats))
         return family
 
-    def _counter(self, name: str, text: str, value: float) -> Metric:
-        family = CounterMetricFamily(PREFIX + name, text, labels=list(self._labels))
-        family.add_metric(list(self._labels.values()), value)
+    def _histogram(self, name: str, text: str) -> Metric:
+        family = HistogramMetricFamily(PREFIX + name, text, labels=LABELS)
+        for rank, stats in self._stats.replicas.items():
+            snapshot = stats.histograms[name]
+            buckets, count = [], 0
+            bounds = [*(format(bound, "g") if bound < 1 else str(bound) for bound in snapshot.bounds), "+Inf"]
+            for bound, in_bucket in zip(bounds, snapshot.counts, strict=True):
+                count += in_bucket
+                buckets.append((bound, count))
+            family.add_metric(self._labels(rank), buckets, snapshot.total)
         return family
 
-    def _histogram(self, name: str, snapshot: HistogramSnapshot) -> Metric:
-        family = HistogramMetricFamily(PREFIX + name, HISTOGRAM_HELP[name], labels=list(self._labels))
-        buckets, count = [], 0
-        bounds = [*(format(bound, "g") if bound < 1 else str(bound) for bound in snapshot.bounds), "+Inf"]
-        for bound, in_bucket in zip(bounds, snapshot.counts, strict=True):
-            count += in_bucket
-            buckets.append((bound, count))
-        family.add_metric(list(self._labels.values()), buckets, snapshot.total)
-        return family
+    def _labels(self, rank: int) -> list[str]:
+        return [self._model_name, str(rank)]
 
 
 class MetricsEndpoint:

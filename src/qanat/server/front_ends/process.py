@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import msgspec
 import uvloop
@@ -25,6 +26,7 @@ from qanat.core.log_lines import write_log
 from qanat.engine.async_engine import AsyncEngine
 from qanat.engine.attached_client import AttachedClient, CoreNews
 from qanat.engine.messages import LENGTH_BYTES
+from qanat.engine.replica import Seat
 from qanat.engine.restarts import RestartBudget
 from qanat.server.front_ends.line import Line, Reply
 from qanat.server.front_ends.shared_desk import SharedDesk
@@ -104,13 +106,11 @@ class FrontEndProcess:
             line.close()
 
     async def _engine(self, decisions: Sequence[Decision]) -> AsyncEngine:
-        (budget,) = self._budgets.values()
-        return await AsyncEngine.start(
-            self._setup.prepared.config,
-            decisions,
-            budget,
-            make_client=lambda: AttachedClient(self._setup.number, budget.news),
-        )
+        seats = [
+            Seat(rank, partial(AttachedClient, self._setup.number, budget.news), budget)
+            for rank, budget in self._budgets.items()
+        ]
+        return await AsyncEngine.start(self._setup.prepared.config, decisions, seats=seats)
 
     def _take(self, word: Word, reply: Reply) -> None:
         if isinstance(word, ReplicaUp | ReplicaDown):

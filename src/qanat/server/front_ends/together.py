@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from qanat.engine.core_line import EngineHealth
-from qanat.engine.metrics import EngineStats, HistogramSnapshot
+from qanat.engine.metrics import EngineStats, added_histograms
 from qanat.server.front_ends.line import Line
 from qanat.server.front_ends.words import (
     AbortAnswer,
@@ -82,7 +82,12 @@ def added_stats(own: EngineStats, others: Sequence[EngineStats]) -> EngineStats:
             *(sum(getattr(one.compiler, name) for one in every) for name in CompileStats.__struct_fields__)
         ),
         histograms={
-            name: _added_histograms([one.histograms[name] for one in every]) for name in own.histograms
+            name: added_histograms([one.histograms[name] for one in every]) for name in own.histograms
+        },
+        num_restarts=own.num_restarts,
+        replicas={
+            rank: added_stats(one, [other.replicas[rank] for other in others if rank in other.replicas])
+            for rank, one in own.replicas.items()
         },
     )
 
@@ -96,9 +101,8 @@ def joint_health(every: Sequence[EngineHealth]) -> EngineHealth:
         is_healthy=all(one.is_healthy for one in every),
         is_restarting=any(one.is_restarting for one in every),
         reason=next((one.reason for one in every if one.reason), ""),
+        replicas={
+            rank: joint_health([one.replicas[rank] for one in every if rank in one.replicas])
+            for rank in every[0].replicas
+        },
     )
-
-
-def _added_histograms(every: Sequence[HistogramSnapshot]) -> HistogramSnapshot:
-    counts = tuple(sum(column) for column in zip(*(one.counts for one in every), strict=True))
-    return HistogramSnapshot(every[0].bounds, counts, sum(one.total for one in every))
