@@ -48,6 +48,7 @@ class FakeExecutor:
             blocks have room for them.
         errors: request id -> row error to report once the request has at least so many known tokens.
         num_failures: so many of the next steps raise from `result()` before anything is computed.
+        collective_s: seconds of exchanges between ranks that it is to report.
         batches: every batch seen.
     """
 
@@ -60,6 +61,7 @@ class FakeExecutor:
     max_tokens_per_row: int = 1
     errors: Mapping[str, int] = field(default_factory=dict)
     num_failures: int = 0
+    collective_s: float = 0.0
     batches: list[ScheduledBatch] = field(default_factory=list)
     rows: dict[int, HeldRow] = field(default_factory=dict)
     is_shut_down: bool = False

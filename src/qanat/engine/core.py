@@ -6,6 +6,8 @@ import logging
 import time
 from collections.abc import Callable
 
+import msgspec
+
 from qanat.core.batch import ScheduledBatch
 from qanat.core.errors import QanatError
 from qanat.core.outputs import RequestOutput
@@ -48,6 +50,7 @@ class EngineCore:
         self._forms = forms
         self._ended: list[RequestOutput] = []
         self._num_failures = 0
+        self._step_s = 0.0
         self.num_steps = 0
 
     @property
@@ -134,7 +137,9 @@ class EngineCore:
         except Exception as error:
             return outputs + self._give_up(error)
         self._num_failures = 0
-        self._scheduler.observe_step(_num_prefill_tokens(batch), self._clock() - start_s)
+        spent_s = self._clock() - start_s
+        self._step_s += spent_s
+        self._scheduler.observe_step(_num_prefill_tokens(batch), spent_s)
         self.num_steps += 1
         return outputs + news
 
@@ -172,8 +177,10 @@ class EngineCore:
         self._executor.end_overdue_profile()
 
     def stats(self) -> SchedulerStats:
-        """Counters and gauges of the scheduler."""
-        return self._scheduler.stats()
+        """Counters and gauges of the scheduler, and where the time of steps went."""
+        return msgspec.structs.replace(
+            self._scheduler.stats(), step_s=self._step_s, collective_s=self._executor.collective_s
+        )
 
     def shutdown(self) -> None:
         """Releases the executor."""

@@ -18,6 +18,8 @@ class SchedulerStats(msgspec.Struct, frozen=True):
         cache_usage: share of the KV blocks that is owned, in [0, 1].
         state_usage: share of the states that is owned, in [0, 1].
         prefill_s_per_token: estimate behind the bound on decode stalls, in seconds; 0 while nothing is known.
+        step_s: seconds that steps have taken since the start.
+        collective_s: of those, seconds in exchanges between ranks.
     """
 
     num_running: int = 0
@@ -31,3 +33,5 @@ class SchedulerStats(msgspec.Struct, frozen=True):
     cache_usage: float = 0.0
     state_usage: float = 0.0
     prefill_s_per_token: float = 0.0
+    step_s: float = 0.0
+    collective_s: float = 0.0
