@@ -88,6 +88,27 @@ def test_a_signal_stops_what_runs(make: Make, number: signal.Signals) -> None:
     assert nothing_left(machine)
 
 
+@pytest.mark.slow
+def test_a_signal_that_is_ignored_stays_so(make: Make) -> None:
+    """As a shell has it behind `&`: what was sent to the terminal is not meant for it."""
+    machine = make()
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        process = machine.begin(*QUICK)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    read_until(process, RUNS)
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    pairs = dict(line.split(":\t", 1) for line in status.splitlines())
+    masks = {name: int(pairs[name], 16) for name in ("SigIgn", "SigCgt")}
+    bits = {number: 1 << number - 1 for number in (signal.SIGINT, signal.SIGTERM)}
+    assert masks["SigIgn"] & bits[signal.SIGINT] and masks["SigCgt"] & bits[signal.SIGTERM]
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, output
+    assert nothing_left(machine)
+
+
 @pytest.mark.parametrize(
     ("stage", "signature"), [("load", "out of memory"), ("capture", "TASK_QUEUE_ENABLE")]
 )
