@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -29,6 +30,7 @@ from qanat.server.http import (
     stream_chunk,
     with_headers,
 )
+from qanat.server.pinning import pinned_rank
 from qanat.server.responses import CompletionTokensDetails, PromptTokensDetails, Usage
 from qanat.server.service import Service, reply_id_of
 from qanat.server.timing import Stopwatch, Timing
@@ -83,6 +85,11 @@ class Plan(Generic[Chunk]):
     field_names: Mapping[str, str] = field(default_factory=dict)
     form_field: str = ""
 
+    def pinned(self, rank: int) -> Plan[Chunk]:
+        """The same, for this replica."""
+        generations = [dataclasses.replace(one, data_parallel_rank=rank) for one in self.generations]
+        return dataclasses.replace(self, generations=generations)
+
 
 class Planner(Protocol[Chunk]):
     """Makes a plan from a request body: the part in which the endpoints differ."""
@@ -111,21 +118,27 @@ class GenerationEndpoint(Generic[Chunk]):
         """Serves one request."""
         try:
             body = await read_json_body(scope, receive, self._service.max_body_bytes)
+            rank = pinned_rank(scope)
+            self._service.engine.replicas.check_rank(rank)
         except ClientGoneError:
             return
         except QanatError as error:
             await send_error(send, error)
             return
-        work = self._answer(body, scope[REQUEST_ID_KEY], caller_of(scope), send)
+        work = self._answer(body, scope[REQUEST_ID_KEY], caller_of(scope), rank, send)
         await run_until_disconnect(work, receive)
 
-    async def _answer(self, body: bytes, request_id: str, caller: Caller, send: Send) -> None:
+    async def _answer(
+        self, body: bytes, request_id: str, caller: Caller, rank: int | None, send: Send
+    ) -> None:
         desk = self._service.desk
         output, watch = _Output(with_headers(send, lambda: desk.headers(caller))), Stopwatch()
         try:
             async with desk.lease(caller) as lease:
                 await self._service.turnstile.enter()
                 plan = await self._plan(body, request_id, caller)
+                if rank is not None:
+                    plan = plan.pinned(rank)
                 await lease.start(plan.generations)
                 watch.tap = lease.add
                 engine_ids = [generation.request_id for generation in plan.generations]

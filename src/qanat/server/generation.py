@@ -47,6 +47,7 @@ class Generation:
         timeout_s: seconds until it must be done, or have come so far, from when the engine gets it.
         owner: whose it is; the engine takes turns between owners.
         output_token_ids: output of an earlier request that is resumed: see `AsyncEngine.generate`.
+        data_parallel_rank: the replica that is to compute it; None for any.
     """
 
     request_id: str
@@ -59,6 +60,7 @@ class Generation:
     thinking: Thinking = Thinking.NONE
     owner: str = ""
     output_token_ids: PriorOutput = ()
+    data_parallel_rank: int | None = None
 
     @property
     def indices(self) -> list[int]:
@@ -155,6 +157,7 @@ async def _steps_of(
         thinking=generation.thinking,
         owner=generation.owner,
         output_token_ids=generation.output_token_ids,
+        data_parallel_rank=generation.data_parallel_rank,
     )
     async with contextlib.aclosing(cast(AsyncGenerator[GenerationEvent, None], source)) as events:
         async for event in events:

@@ -15,8 +15,12 @@ from qanat.config.resolved import ResolvedConfig
 from qanat.core.decision import Decision
 from qanat.core.errors import NotFoundError
 from qanat.core.memory_plan import Capacity
+from qanat.engine.core_line import EngineHealth
 from qanat.server.caller import caller_of
 from qanat.server.service import Service
+
+WELCOMING = ("ok", "degraded")
+"""Words of a server that takes new requests."""
 
 
 class ModelCard(msgspec.Struct, frozen=True):
@@ -38,20 +42,32 @@ class ModelList(msgspec.Struct, frozen=True):
     object: Literal["list"] = "list"
 
 
+class ReplicaStatus(msgspec.Struct, frozen=True):
+    """One replica in the answer of the health endpoints; see `Status` for the fields."""
+
+    rank: int
+    status: str
+    num_pending: int
+    last_step_age_s: float
+    reason: str | None = None
+
+
 class Status(msgspec.Struct, frozen=True):
     """Answer of the health endpoints.
 
     Attributes:
-        status: "ok", "stalled", "restarting", "dead" or "stopping".
+        status: "ok", "degraded" (some replicas serve), "stalled", "restarting", "dead" or "stopping".
         num_pending: requests that wait or run.
         last_step_age_s: seconds without a step while work is pending.
         reason: what became of the engine, if it is dead or being restarted.
+        replicas: each of them, where there are several.
     """
 
     status: str
     num_pending: int
     last_step_age_s: float
     reason: str | None = None
+    replicas: list[ReplicaStatus] | msgspec.UnsetType = msgspec.UNSET
 
 
 class PlanReport(msgspec.Struct, frozen=True):
@@ -117,14 +133,14 @@ class StatusEndpoints:
         return json_response(self._models[name])
 
     async def health(self, _: Request) -> Response:
-        """GET /health and /ping: 503 if the engine is dead or restarts, or a step takes longer than the limit."""
+        """GET /health and /ping: 503 if no replica makes progress: dead, restarting, or slower than the limit."""
         status = await self._status()
-        return json_response(status, 200 if status.status in ("ok", "stopping") else 503)
+        return json_response(status, 200 if status.status in (*WELCOMING, "stopping") else 503)
 
     async def ready(self, _: Request) -> Response:
         """GET /ready: 200 if new requests are welcome."""
         status = await self._status()
-        return json_response(status, 200 if status.status == "ok" else 503)
+        return json_response(status, 200 if status.status in WELCOMING else 503)
 
     async def version(self, _: Request) -> Response:
         """GET /version."""
@@ -158,9 +174,25 @@ class StatusEndpoints:
 
     async def _status(self) -> Status:
         health = await self._service.siblings.health()
-        word = "stopping" if self.is_stopping else "ok"
-        if not health.is_healthy:
-            word = "stalled" if health.is_alive else "dead"
-        if health.is_restarting:
-            word = "restarting"
-        return Status(word, health.num_pending, round(health.last_step_age_s, 3), health.reason or None)
+        replicas = [
+            ReplicaStatus(
+                rank, _word(one), one.num_pending, round(one.last_step_age_s, 3), one.reason or None
+            )
+            for rank, one in health.replicas.items()
+        ]
+        word = _word(health)
+        if word == "ok":
+            if any(replica.status != "ok" for replica in replicas):
+                word = "degraded"
+            if self.is_stopping:
+                word = "stopping"
+        age_s = round(health.last_step_age_s, 3)
+        return Status(word, health.num_pending, age_s, health.reason or None, replicas or msgspec.UNSET)
+
+
+def _word(health: EngineHealth) -> str:
+    if health.is_restarting:
+        return "restarting"
+    if health.is_healthy:
+        return "ok"
+    return "stalled" if health.is_alive else "dead"
