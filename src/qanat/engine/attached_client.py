@@ -62,10 +62,14 @@ class CoreNews:
         self.retry_in_s: float | None = 0.0
         self.num_restarts = 0
 
+    @property
+    def is_gone(self) -> bool:
+        """True if it is dead and there will be no other one."""
+        return self._life is None and self.retry_in_s is None
+
     def on_up(self, folder: str, pid: int | None, start_s: float) -> None:
         """A core serves."""
-        end = asyncio.get_running_loop().create_future()
-        self._life = CoreLife(Path(folder), pid, start_s, end)
+        self._life = CoreLife(Path(folder), pid, start_s, asyncio.get_running_loop().create_future())
         self._changed.set()
 
     def on_down(self, reason: str, retry_in_s: float | None) -> None:

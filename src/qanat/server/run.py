@@ -48,7 +48,7 @@ def serve(prepared: Prepared) -> int:
     address = options.uds or url_of(sock, options.host, "http" if tls is None else "https")
     with contextlib.closing(sock), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         if prepared.config.parallel.num_front_ends > 1:
-            supervisor = Supervisor(prepared, sock, address)
+            supervisor = Supervisor(prepared, sock)
             return runner.run(supervisor.run(lambda decisions: _say_ready(prepared, decisions, address)))
         return runner.run(_serve(prepared, sock, address, tls))
 

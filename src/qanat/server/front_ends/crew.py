@@ -21,7 +21,7 @@ from qanat.engine.last_words import describe_exit
 from qanat.engine.messages import LENGTH_BYTES
 from qanat.engine.metrics import EngineStats
 from qanat.server.front_ends.line import Line, Reply
-from qanat.server.front_ends.words import Serving, Setup, Word
+from qanat.server.front_ends.words import ReplicaDown, ReplicaUp, Serving, Setup, Word
 
 log = logging.getLogger(__name__)
 
@@ -61,8 +61,7 @@ class Crew:
     Args:
         prepared: every setting.
         sock: what they accept connections from.
-        address: of the server.
-        on_start: called with each new one.
+        on_start: called with each new one; returns what it is to know of the replicas.
         on_end: called when one has ended.
         take: is given what they say.
 
@@ -76,15 +75,13 @@ class Crew:
         self,
         prepared: Prepared,
         sock: socket.socket,
-        address: str,
         *,
-        on_start: Callable[[FrontEnd], None],
+        on_start: Callable[[FrontEnd], list[ReplicaUp | ReplicaDown]],
         on_end: Callable[[FrontEnd], None],
         take: Callable[[FrontEnd, Word, Reply], None],
     ) -> None:
         self._prepared = prepared
         self._sock = sock
-        self._address = address
         self._on_start, self._on_end, self._take = on_start, on_end, take
         self._numbers = itertools.count(1)
         self._places: list[asyncio.Task[None]] = []
@@ -152,10 +149,9 @@ class Crew:
         line = await Line.over(ours, lambda word, reply: self._hear(front_end, word, reply))
         front_end = FrontEnd(number, process, line)
         self.front_ends[number] = front_end
-        payload = msgspec.msgpack.encode(Setup(number, self._prepared, self._address))
+        payload = msgspec.msgpack.encode(Setup(number, self._prepared, self._on_start(front_end)))
         assert process.stdin is not None
         process.stdin.write(len(payload).to_bytes(LENGTH_BYTES, "little") + payload)
-        self._on_start(front_end)
         if self._stopping.is_set():  # it came too late for the signal
             front_end.signal(signal.SIGTERM)
         return front_end

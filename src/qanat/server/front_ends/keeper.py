@@ -37,7 +37,11 @@ class Keeper:
 
     def __init__(self, config: ResolvedConfig, max_restarts: int, tell: Callable[[News], None]) -> None:
         self._config = config
-        self._replicas = [_Replica(rank, max_restarts, self._hear) for rank in config.parallel.local_ranks]
+        ranks = config.parallel.local_ranks
+        self._replicas = [
+            _Replica(rank, f"Replica {rank}" if len(ranks) > 1 else "", max_restarts, self._hear)
+            for rank in ranks
+        ]
         self._tell = tell
         self._numbers: set[int] = set()
         self.gone = asyncio.Event()
@@ -101,6 +105,7 @@ class _Replica:
 
     Args:
         rank: of the replica.
+        name: in the log; "" for the only one.
         max_restarts: see `RestartBudget`.
         hear: told when a core comes or goes.
 
@@ -108,8 +113,11 @@ class _Replica:
         news: what a front end has to know now; None while the first core is being started.
     """
 
-    def __init__(self, rank: int, max_restarts: int, hear: Callable[[_Replica, News], None]) -> None:
+    def __init__(
+        self, rank: int, name: str, max_restarts: int, hear: Callable[[_Replica, News], None]
+    ) -> None:
         self._rank = rank
+        self._name = name
         self._hear = hear
         self._client: ProcessClient | None = None
         self._line: CoreLine | None = None
@@ -132,7 +140,9 @@ class _Replica:
             await client.stop()
             raise
         listener = Listener(_ignore, self._on_death, lambda _: self._on_up())
-        self._line = CoreLine(client, config, self._budget, listener, make_client=self._new_client)
+        self._line = CoreLine(
+            client, config, self._budget, listener, make_client=self._new_client, name=self._name
+        )
         self._on_up()
         return ready
 

@@ -67,7 +67,7 @@ class FollowedBudget(RestartBudget):
 
 
 class FrontEndProcess:
-    """Serves clients with the parent's cores.
+    """Serves clients with the parent's cores. To be made in the event loop.
 
     Args:
         setup: from the parent.
@@ -80,6 +80,8 @@ class FrontEndProcess:
         self._budgets = {
             rank: FollowedBudget(max_restarts) for rank in setup.prepared.config.parallel.local_ranks
         }
+        for news in setup.replicas:
+            self._hear(news)
         self._together: Together | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -109,27 +111,36 @@ class FrontEndProcess:
         seats = [
             Seat(rank, partial(AttachedClient, self._setup.number, budget.news), budget)
             for rank, budget in self._budgets.items()
+            if not budget.news.is_gone
         ]
         return await AsyncEngine.start(self._setup.prepared.config, decisions, seats=seats)
 
     def _take(self, word: Word, reply: Reply) -> None:
         if isinstance(word, ReplicaUp | ReplicaDown):
-            budget = self._budgets[word.rank]
-            budget.num_restarts = word.num_restarts
-            if isinstance(word, ReplicaUp):
-                budget.news.on_up(word.folder, word.pid, word.start_s)
-            else:
-                budget.news.on_down(word.reason, word.retry_in_s)
+            self._hear(word)
         elif isinstance(word, StatsQuestion | HealthQuestion | AbortQuestion):
             task = asyncio.create_task(self._answer(word, reply))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+
+    def _hear(self, news: ReplicaUp | ReplicaDown) -> None:
+        budget = self._budgets[news.rank]
+        budget.num_restarts = news.num_restarts
+        if isinstance(news, ReplicaUp):
+            budget.news.on_up(news.folder, news.pid, news.start_s)
+        else:
+            budget.news.on_down(news.reason, news.retry_in_s)
 
     async def _answer(self, question: Question, reply: Reply) -> None:
         if self._together is None:
             reply(Silence())
         else:
             reply(await self._together.answer(question))
+
+
+async def serve(setup: Setup, sock: socket.socket, line_socket: socket.socket) -> int:
+    """Serves until it is told to stop; returns the exit code."""
+    return await FrontEndProcess(setup).run(sock, line_socket)
 
 
 def read_setup() -> Setup | None:
@@ -176,7 +187,7 @@ def main(socket_file: int, line_file: int, log_level: int, log_format: str) -> i
     sock, line_socket = socket.socket(fileno=socket_file), socket.socket(fileno=line_file)
     try:
         with contextlib.closing(sock), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(FrontEndProcess(setup).run(sock, line_socket))
+            return runner.run(serve(setup, sock, line_socket))
     except QanatError as error:
         log.critical("%s", error.message)
         return 1

@@ -47,13 +47,11 @@ class Supervisor:
     Args:
         prepared: every setting.
         sock: bound to the server's address.
-        address: of the server.
     """
 
-    def __init__(self, prepared: Prepared, sock: socket.socket, address: str) -> None:
+    def __init__(self, prepared: Prepared, sock: socket.socket) -> None:
         self._prepared = prepared
         self._sock = sock
-        self._address = address
         self._desk = DeskHost()
         self._retired: StatsAnswer | None = None
         self._num_signals = 0
@@ -82,7 +80,6 @@ class Supervisor:
         self._crew = Crew(
             self._prepared,
             self._sock,
-            self._address,
             on_start=self._on_start,
             on_end=self._on_end,
             take=self._take,
@@ -131,9 +128,8 @@ class Supervisor:
         self._crew.signal(signal.SIGTERM)
         self._signalled.set()
 
-    def _on_start(self, front_end: FrontEnd) -> None:
-        for news in self._keeper.open(front_end.number):
-            front_end.line.tell(news)
+    def _on_start(self, front_end: FrontEnd) -> list[News]:
+        return self._keeper.open(front_end.number)
 
     def _on_end(self, front_end: FrontEnd) -> None:
         self._keeper.close(front_end.number)

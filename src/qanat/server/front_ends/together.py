@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from qanat.engine.core_line import EngineHealth
 from qanat.engine.metrics import EngineStats, added_histograms
 from qanat.server.front_ends.line import Line
@@ -67,11 +69,8 @@ class Together:
 def added_stats(own: EngineStats, others: Sequence[EngineStats]) -> EngineStats:
     """Counts of all front ends; what the engine itself counts and shows is in each of them, so it is taken once."""
     every = [own, *others]
-    return EngineStats(
-        num_running=own.num_running,
-        num_waiting=own.num_waiting,
-        cache_usage=own.cache_usage,
-        num_preemptions=own.num_preemptions,
+    return msgspec.structs.replace(
+        own,
         num_prompt_tokens=sum(one.num_prompt_tokens for one in every),
         num_cached_tokens=sum(one.num_cached_tokens for one in every),
         num_output_tokens=sum(one.num_output_tokens for one in every),
@@ -84,10 +83,9 @@ def added_stats(own: EngineStats, others: Sequence[EngineStats]) -> EngineStats:
         histograms={
             name: added_histograms([one.histograms[name] for one in every]) for name in own.histograms
         },
-        num_restarts=own.num_restarts,
         replicas={
-            rank: added_stats(one, [other.replicas[rank] for other in others if rank in other.replicas])
-            for rank, one in own.replicas.items()
+            rank: added_stats(*_split([one.replicas[rank] for one in every if rank in one.replicas]))
+            for rank in sorted({rank for one in every for rank in one.replicas})
         },
     )
 
@@ -106,3 +104,7 @@ def joint_health(every: Sequence[EngineHealth]) -> EngineHealth:
             for rank in every[0].replicas
         },
     )
+
+
+def _split(every: Sequence[EngineStats]) -> tuple[EngineStats, Sequence[EngineStats]]:
+    return every[0], every[1:]

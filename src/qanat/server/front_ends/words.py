@@ -12,20 +12,6 @@ from qanat.server.caller import Caller
 from qanat.server.usage import UsageReport
 
 
-class Setup(msgspec.Struct, frozen=True):
-    """Parent to front end, on its standard input: all that it needs to know.
-
-    Attributes:
-        number: its own, from 1; never used again.
-        prepared: every setting.
-        address: of the server, for its log.
-    """
-
-    number: int
-    prepared: Prepared
-    address: str
-
-
 class ReplicaUp(msgspec.Struct, tag=True, frozen=True):
     """Parent to front end: a core serves, and knows or will know of this front end.
 
@@ -58,6 +44,20 @@ class ReplicaDown(msgspec.Struct, tag=True, frozen=True):
     reason: str
     retry_in_s: float | None
     num_restarts: int
+
+
+class Setup(msgspec.Struct, frozen=True):
+    """Parent to front end, on its standard input: all that it needs to know.
+
+    Attributes:
+        number: its own, from 1; never used again.
+        prepared: every setting.
+        replicas: what is known of them now.
+    """
+
+    number: int
+    prepared: Prepared
+    replicas: list[ReplicaUp | ReplicaDown]
 
 
 class Serving(msgspec.Struct, tag=True, frozen=True):
