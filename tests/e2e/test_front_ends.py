@@ -61,14 +61,15 @@ def until_each(server: ServerProcess, one_try: Callable[[], int], num_front_ends
 
 
 @contextlib.contextmanager
-def streams_at_each(server: ServerProcess) -> Iterator[dict[int, Iterator[str]]]:
+def streams_at_each(server: ServerProcess, rank: int | None = None) -> Iterator[dict[int, Iterator[str]]]:
     """Endless streams that have begun, one at each front end, by its number; what comes on each."""
+    headers = {} if rank is None else {"X-data-parallel-rank": str(rank)}
     with contextlib.ExitStack() as stack:
         streams: dict[int, Iterator[str]] = {}
 
         def one_try() -> int:
             own = stack.enter_context(contextlib.ExitStack())
-            client = own.enter_context(httpx.Client(timeout=WAIT_S))
+            client = own.enter_context(httpx.Client(timeout=WAIT_S, headers=headers))
             url = f"{server.base_url}/v1/completions"
             response = own.enter_context(client.stream("POST", url, json=ENDLESS))
             lines = response.iter_lines()
@@ -249,3 +250,44 @@ def test_a_server_whose_engine_cannot_start_says_why_and_ends(demo_model: Path) 
         pass
     assert re.search(r"^qanat serve: error: .*--kv-cache-memory-bytes", server.output, re.MULTILINE)
     assert "Traceback" not in server.output
+
+
+def test_the_death_of_a_replica_ends_its_own_streams_at_each_and_a_new_front_end_does_without_it(
+    demo_model: Path, environment: dict[str, str]
+) -> None:
+    url_of = "{}/v1/completions".format
+    with ServerProcess(arguments(demo_model, "-dp", "2"), environment=environment) as server:
+        cores = pids(server, CORE)
+        assert len(cores) == 2
+        with streams_at_each(server, 0) as first, streams_at_each(server, 1) as second:
+            assert sorted(first) == sorted(second) == [1, 2]
+            os.kill(cores[0], signal.SIGKILL)
+            states: dict[int, str] = {}
+
+            def is_degraded() -> bool:
+                health = httpx.get(f"{server.base_url}/health")
+                states.update((one["rank"], one["status"]) for one in health.json()["replicas"])
+                return health.status_code == 200 and sorted(states.values()) == ["dead", "ok"]
+
+            assert holds_within(WAIT_S, is_degraded)
+            dead, alive = (first, second) if states[0] == "dead" else (second, first)
+            for lines in dead.values():
+                assert '"engine_dead"' in [line for line in lines if line][-1]
+            for lines in alive.values():
+                assert next(line for line in lines if line).startswith("data: ")
+        before = pids(server, FRONT_END)
+        os.kill(before[0], signal.SIGKILL)
+
+        def ask() -> int:
+            with httpx.Client(timeout=WAIT_S) as client:
+                try:
+                    response = client.post(url_of(server.base_url), json=SHORT)
+                except httpx.TransportError:  # it was about to take this connection when it was killed
+                    return min(first)
+                if response.status_code == 503:  # the new one is not ready yet
+                    return min(first)
+                assert response.status_code == 200
+                return front_end_of(server, response)
+
+        assert holds_within(WAIT_S, lambda: ask() > max(first))
+        assert server.stop() == 0

@@ -101,7 +101,7 @@ def joint_health(every: Sequence[EngineHealth]) -> EngineHealth:
         reason=next((one.reason for one in every if one.reason), ""),
         replicas={
             rank: joint_health([one.replicas[rank] for one in every if rank in one.replicas])
-            for rank in every[0].replicas
+            for rank in sorted({rank for one in every for rank in one.replicas})
         },
     )
 
