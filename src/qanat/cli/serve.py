@@ -76,6 +76,10 @@ def _serve(invocation: Invocation, say: Callable[[str], None]) -> int:
         from qanat.executor.node_process import run_node
 
         return run_node(prepared.config)
+    if prepared.config.parallel.is_headless:
+        from qanat.engine.remote.headless import serve_headless
+
+        return serve_headless(prepared.config, say)
     from qanat.server.run import serve
 
     return serve(prepared)

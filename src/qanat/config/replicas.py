@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from qanat.config.cluster_key import cluster_secret, missing_key_decision
 from qanat.config.engine_config import EngineConfig
 from qanat.config.front_ends import check_front_ends
 from qanat.config.machine import MachineInfo
@@ -68,7 +69,7 @@ def parallel_settings(
         master_port=wishes.master_port,
     )
     check_front_ends(wishes, settings)
-    _name_what_is_unused(wishes, settings, said)
+    _name_what_is_unused_or_open(wishes, settings, said)
     return settings
 
 
@@ -155,8 +156,13 @@ def _lowered(size: int, num_ranks: int, machine: MachineInfo, said: list[Decisio
     return most
 
 
-def _name_what_is_unused(wishes: EngineConfig, settings: ParallelSettings, said: list[Decision]) -> None:
+def _name_what_is_unused_or_open(
+    wishes: EngineConfig, settings: ParallelSettings, said: list[Decision]
+) -> None:
     if settings.has_remote_replicas or settings.is_headless:
+        missing = missing_key_decision(settings.address) if settings.num_nodes == 1 else None
+        if missing is not None and cluster_secret("") is None:
+            said.append(missing)
         return
     for flag, value in (
         ("--data-parallel-address", wishes.data_parallel_address),

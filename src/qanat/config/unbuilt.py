@@ -69,7 +69,7 @@ def check_refused(wishes: EngineConfig) -> None:
     """
     for name, value in wishes.foreign_flags.items():
         known_flags()[name].decide(value)
-    _check_hosts(wishes)
+    check_nodes(wishes)
     load_format = wishes.load_format
     if load_format in ("auto", "safetensors", "dummy"):
         return
@@ -79,27 +79,6 @@ def check_refused(wishes: EngineConfig) -> None:
         "made at random (dummy); nothing is unpickled.",
         param="--load-format",
     )
-
-
-def _check_hosts(wishes: EngineConfig) -> None:
-    """Refuses replicas on other hosts, and flags about hosts that contradict each other."""
-    check_nodes(wishes)
-    local = wishes.data_parallel_size_local
-    is_balanced_outside = (
-        wishes.data_parallel_hybrid_lb
-        or wishes.data_parallel_rank is not None
-        or bool(wishes.data_parallel_start_rank)
-    )
-    remote = local is not None and local < wishes.data_parallel_size and not is_balanced_outside
-    for flag, is_wished in (
-        ("--headless", wishes.headless and wishes.nnodes == 1),
-        ("--data-parallel-size-local", remote),
-    ):
-        if is_wished:
-            raise ConfigError(
-                f"{flag} is refused: one service on several hosts is {LATER}; start one server per host without it.",
-                param=flag,
-            )
 
 
 def _parallelism(wishes: EngineConfig) -> Iterator[Decision]:

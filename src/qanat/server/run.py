@@ -14,7 +14,7 @@ import uvloop
 from qanat.config.prepare import Prepared
 from qanat.core.decision import Decision
 from qanat.engine.async_engine import AsyncEngine
-from qanat.engine.restarts import RestartBudget
+from qanat.engine.remote.head import seats_of
 from qanat.server.cors import check_cors
 from qanat.server.front_ends.supervisor import Supervisor
 from qanat.server.hosting import host
@@ -57,14 +57,16 @@ async def _serve(prepared: Prepared, sock: socket.socket, address: str, tls: Tls
     """All in this process, but for the engine."""
     options = prepared.wishes
 
-    async def start(decisions: Sequence[Decision]) -> AsyncEngine:
-        restarts = RestartBudget(options.max_engine_restarts if options.restart_engine else 0)
-        return await AsyncEngine.start(prepared.config, decisions, restarts)
-
     def say_ready(engine: AsyncEngine) -> None:
         _say_ready(prepared, engine.decisions, address)
 
-    return await host(prepared, sock, tls, start, say_ready)
+    max_restarts = options.max_engine_restarts if options.restart_engine else 0
+    async with seats_of(prepared.config, max_restarts) as seats:
+
+        async def start(decisions: Sequence[Decision]) -> AsyncEngine:
+            return await AsyncEngine.start(prepared.config, decisions, seats=seats)
+
+        return await host(prepared, sock, tls, start, say_ready)
 
 
 def _say_ready(prepared: Prepared, decisions: Sequence[Decision], address: str) -> None:

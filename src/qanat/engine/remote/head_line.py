@@ -30,6 +30,7 @@ from qanat.engine.remote.sockets import Connections, LinkEvent, host_socket
 
 LINGER_MS = 500
 MAX_FAILURES = 3
+LAST_NEWS_S = 0.2
 
 
 class HeadLostError(Exception):
@@ -186,6 +187,7 @@ class HeadLine:
     async def _watch(self) -> None:
         while await self._connections.next() is not LinkEvent.CLOSED:
             continue
+        await asyncio.sleep(LAST_NEWS_S)  # what it said before may still be on its way
         # A head that gave this host up for its silence closes the connection too, when that reaches this host again.
         was_silent = time.monotonic() - self._heard_s > 3 * BEAT_S
         raise HeadLostError("has hung up.", may_return=was_silent)

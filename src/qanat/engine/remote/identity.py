@@ -59,10 +59,10 @@ def report_of(replicas: tuple[int, ...], address: str, interface: str, traits: d
 def traits_of(config: ResolvedConfig) -> dict[str, str]:
     """What decides about answers; paths, threads and memory are each host's own affair.
 
-    Reads the headers and a little of the weights.
+    Reads the tokenizer, and of the weights the headers and a little of the rest.
 
     Raises:
-        OSError: a weight file cannot be read.
+        OSError: a file cannot be read.
     """
     from qanat import __version__
 
@@ -75,7 +75,7 @@ def traits_of(config: ResolvedConfig) -> dict[str, str]:
         "--tensor-parallel-size": str(config.tensor_parallel_size),
         "config.json": _digest(msgspec.msgpack.encode(config.model)),
         "weights": _weights_digest(Path(config.model_path)) if config.load_format != "dummy" else "random",
-        "tokens": str(config.num_valid_token_ids),
+        "tokenizer.json": _tokenizer_digest(Path(config.model_path) / "tokenizer.json"),
         "--dtype": config.dtype,
         "--seed": str(config.seed),
         "--max-model-len": str(config.scheduler.max_model_len),
@@ -115,6 +115,10 @@ def _version(package: str) -> str:
 
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
+
+
+def _tokenizer_digest(path: Path) -> str:
+    return _digest(path.read_bytes()) if path.is_file() else "none"
 
 
 def _weights_digest(folder: Path) -> str:

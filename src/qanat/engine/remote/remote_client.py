@@ -74,16 +74,18 @@ class RemoteClient:
             QanatError: of the kind that the core met, with its message.
             EngineDeadError: the host did not come, or the core died or did not answer within `config.init_timeout_s`.
         """
-        self._host = await self._hosts.host_of(self._replica, self._join_timeout_s)
-        self._life = self._hosts.new_life(self._host, self)
-        await self._hosts.send(self._host, StartCore(self._replica, self._life))
         try:
-            async with asyncio.timeout(config.init_timeout_s):
+            async with asyncio.timeout(None) as limit:
+                self._host = await self._hosts.host_of(self._replica, self._join_timeout_s)
+                limit.reschedule(asyncio.get_running_loop().time() + config.init_timeout_s)
+                self._life = self._hosts.new_life(self._host, self)
+                await self._hosts.send(self._host, StartCore(self._replica, self._life))
                 ready = await self.receive()
         except TimeoutError:
-            raise EngineDeadError(
-                f"{self._name} was not ready within {config.init_timeout_s:.0f} s (--init-timeout-s)."
-            ) from None
+            limit_text = f"{config.init_timeout_s:.0f} s (--init-timeout-s)"
+            raise EngineDeadError(f"Replica {self._replica} was not ready within {limit_text}.") from None
+        except QanatError as error:
+            raise error_of(error.code, f"Replica {self._replica}: {error.message}") from None
         assert isinstance(ready, Ready)
         fitted = dataclasses.replace(config, scheduler=ready.config.scheduler)
         return msgspec.structs.replace(ready, config=fitted)
@@ -95,7 +97,7 @@ class RemoteClient:
             EngineDeadError: it, or its host, is gone.
         """
         if self._death is not None or self._host is None:
-            raise EngineDeadError(f"{self._name} has ended; the server's log has the reason.")
+            raise EngineDeadError("The engine process has ended; the server's log has the reason.")
         await self._hosts.send(self._host, ForCore(self._life), self._encoder.encode(message))
 
     async def receive(self) -> FromCore:
@@ -133,13 +135,13 @@ class RemoteClient:
         """Has its host end the core. Safe to call twice."""
         if self._host is not None and self._host.listeners.pop(self._life, None) is not None:
             await self._hosts.send(self._host, StopCore(self._life))
-        self._end(EngineDeadError(f"{self._name} was stopped."))
+        self._end(EngineDeadError("The engine process was stopped."))
 
     def hear(self, message: CoreUp | CoreSaid | CoreDown | Stacks, payload: bytes) -> None:
         """The host says something about the core."""
         if isinstance(message, CoreDown):
             self._last_words = message.last_words
-            self._end(error_of(message.code, f"{self._name}: {message.message}"))
+            self._end(error_of(message.code, f"At {self._host_name}: {message.message}"))
         elif isinstance(message, Stacks):
             if self._stacks is not None and not self._stacks.done():
                 self._stacks.set_result(message.text)
@@ -151,12 +153,11 @@ class RemoteClient:
 
     def lose_host(self, reason: str) -> None:
         """The host is gone, and so is the core."""
-        self._end(EngineDeadError(f"{self._name} was lost: its host {reason}."))
+        self._end(EngineDeadError(f"Its host, {self._host_name}, {reason}."))
 
     @property
-    def _name(self) -> str:
-        where = f" at {self._host.report.name}" if self._host else ""
-        return f"Replica {self._replica}{where}"
+    def _host_name(self) -> str:
+        return self._host.report.name if self._host else "not yet known"
 
     def _end(self, error: QanatError) -> None:
         self._death = self._death or error
