@@ -156,7 +156,7 @@ def test_a_silent_rank_is_named_after_the_init_timeout() -> None:
     with pytest.raises(
         EngineDeadError, match=r"Rank 1 \(process \d+\) did not report within 1 s .*--init-timeout-s"
     ):
-        start(shared_config(init_timeout_s=1.0), sys.executable, "-c", "import sys; sys.stdin.read()")
+        start(shared_config(init_timeout_s=2.0), sys.executable, "-c", "import sys; sys.stdin.read()")
 
 
 def test_a_rank_that_cannot_start_is_named() -> None:

@@ -174,7 +174,7 @@ def test_a_host_that_does_not_come_is_named() -> None:
 def test_a_host_without_host_0_gives_up() -> None:
     with TinyNodes() as nodes:
         code, output = end_of(nodes.start(init_timeout_s=0.5))
-        assert code == 1 and f"Node 0 at 127.0.0.1:{nodes.port} did not answer within 0 s" in output
+        assert code == 1 and f"Node 0 at 127.0.0.1:{nodes.port} did not answer within 0.2 s" in output
 
 
 def test_a_host_with_other_settings_is_refused_on_both_sides() -> None:

@@ -59,7 +59,7 @@ class Gathering:
                         names = " and ".join(f"node {rank}" for rank in missing)
                         raise EngineDeadError(
                             f"{names[0].upper()}{names[1:]} did not report to {self._nodes.master_addr}:"
-                            f"{self._nodes.master_port} in time (at most 60 s, or --init-timeout-s). "
+                            f"{self._nodes.master_port} in time (60 s, or half of --init-timeout-s). "
                             "Start each host with its --node-rank, and look whether it can reach this address."
                         )
                     self._accept(listener)

@@ -34,7 +34,7 @@ from qanat.executor.rank_messages import (
 )
 from qanat.executor.rank_processes import COMMAND, RankProcesses
 from qanat.executor.ranks import Ranks
-from qanat.executor.reports import check_report, report_of
+from qanat.executor.reports import check_report, join_timeout_s, report_of
 from qanat.platforms.addresses import LOOPBACK, numeric
 from qanat.platforms.cpu import CpuPlatform
 from qanat.platforms.groups import CollectiveError, Place
@@ -44,8 +44,6 @@ from qanat.worker.worker import Worker
 
 logger = logging.getLogger(__name__)
 
-JOIN_TIMEOUT_S = 60.0
-"""A rank must have reported, and all of them must be connected, within this or --init-timeout-s, if that is less."""
 POLL_S = 0.05
 SECRET_BYTES = 32
 
@@ -251,12 +249,7 @@ class MultiprocExecutor(OwnWorker):
 
     def _within(self) -> str:
         given_s = self._config.init_timeout_s
-        return f"within {self._join_timeout_s:.0f} s (at most --init-timeout-s, now {given_s:.0f})"
-
-
-def join_timeout_s(config: ResolvedConfig) -> float:
-    """Within so many seconds every host and rank must have reported."""
-    return min(JOIN_TIMEOUT_S, config.init_timeout_s)
+        return f"within {self._join_timeout_s:.0f} s (at most half of --init-timeout-s, now {given_s:.0f})"
 
 
 def _log_report(report: RankReport) -> None:

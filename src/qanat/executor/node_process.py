@@ -32,13 +32,12 @@ from qanat.executor.node_messages import (
 from qanat.executor.peers import Peer, readable
 from qanat.executor.rank_messages import RankStart
 from qanat.executor.rank_processes import RankProcesses
-from qanat.executor.reports import traits_of, versions
+from qanat.executor.reports import join_timeout_s, traits_of, versions
 from qanat.platforms.addresses import address_towards, interface_of, numeric
 from qanat.platforms.cpu import CpuPlatform
 
 logger = logging.getLogger(__name__)
 
-JOIN_TIMEOUT_S = 60.0
 RETRY_S = 0.5
 POLL_S = 0.5
 FAREWELL_S = 10.0
@@ -231,7 +230,7 @@ def run_node(config: ResolvedConfig) -> int:
 def _connected(config: ResolvedConfig, key: bytes | None) -> tuple[NodeLine, str]:
     """A greeted line, and this host's own address on it; tries again until node 0 is there."""
     place = config.parallel
-    timeout_s = min(JOIN_TIMEOUT_S, config.init_timeout_s)
+    timeout_s = join_timeout_s(config)
     deadline_s = time.monotonic() + timeout_s
     logger.info("Waiting for node 0 at %s:%d", place.master_addr, place.master_port)
     while True:
@@ -245,7 +244,7 @@ def _connected(config: ResolvedConfig, key: bytes | None) -> tuple[NodeLine, str
             return line, address_towards(head, place.master_port)
         except OSError as error:
             if time.monotonic() > deadline_s:
-                words = f"did not answer within {timeout_s:.0f} s ({error.strerror or error})"
+                words = f"did not answer within {timeout_s:.1f} s ({error.strerror or error})"
                 raise LineLostError(words) from None
             time.sleep(RETRY_S)
 

@@ -17,6 +17,7 @@ from qanat.core.errors import EngineDeadError
 from qanat.executor.rank_messages import RankReport
 from qanat.platforms.addresses import interface_of
 
+JOIN_TIMEOUT_S = 60.0
 OWN_AFFAIRS = (
     "model_path",
     "served_model_names",
@@ -34,6 +35,14 @@ OWN_AFFAIRS = (
 SIZE_BYTES = 8
 """Size of the little-endian length at the start of a safetensors file."""
 MAX_HEADER_BYTES = 100_000_000
+
+
+def join_timeout_s(config: ResolvedConfig) -> float:
+    """Within so many seconds every host and rank must have reported, and all ranks must be connected.
+
+    At most half of --init-timeout-s: whoever waits for the whole start gives up then, and would know less of the cause.
+    """
+    return min(JOIN_TIMEOUT_S, config.init_timeout_s / 2)
 
 
 def versions() -> dict[str, str]:

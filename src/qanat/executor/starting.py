@@ -9,8 +9,9 @@ from qanat.core.constraint import MatcherFactory
 from qanat.core.errors import ConfigError, QanatError
 from qanat.executor.base import Executor
 from qanat.executor.gathering import gather
-from qanat.executor.multiproc import MultiprocExecutor, join_timeout_s
+from qanat.executor.multiproc import MultiprocExecutor
 from qanat.executor.planning import StartPlan, plan_start
+from qanat.executor.reports import join_timeout_s
 from qanat.executor.uniproc import UniprocExecutor
 
 
