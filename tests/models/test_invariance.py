@@ -20,7 +20,7 @@ NUM_TOKENS = 150
 TOKENS = torch.randint(0, VOCAB_SIZE, (NUM_TOKENS,), generator=torch.Generator().manual_seed(3)).tolist()
 
 
-@pytest.fixture(scope="module", params=["bfloat16", "float32"])
+@pytest.fixture(scope="module", params=["bfloat16", pytest.param("float32", marks=pytest.mark.slow)])
 def dtype(request: pytest.FixtureRequest) -> torch.dtype:
     return {"bfloat16": torch.bfloat16, "float32": torch.float32}[request.param]
 

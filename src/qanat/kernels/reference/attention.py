@@ -58,23 +58,26 @@ def paged_attention(
         flat.index_copy_(0, slots, new[:num_rows].to(stored.dtype))
     out = torch.zeros_like(q, memory_format=torch.contiguous_format)
     starts = list(itertools.accumulate(host_query_lens, initial=0))
+    chunk = _keys_per_chunk(block_size)
     single = [request for request, query_len in enumerate(host_query_lens) if query_len == 1]
-    single.sort(key=lambda request: -host_seq_lens[request])
-    step = _requests_at_once(q.shape[1], num_kv_heads, head_dim, _keys_per_chunk(block_size))
-    for first in range(0, len(single), step):
-        requests = single[first : first + step]
-        rows = torch.tensor([starts[request] for request in requests], device=q.device)
-        ends = [host_seq_lens[request] for request in requests]
-        tables = block_tables[torch.tensor(requests, device=q.device)]
-        out[rows] = _attend(q[rows].unsqueeze(1), kv_cache, tables, ends, scale).squeeze(1).to(q.dtype)
-    step = _rows_at_once(q.shape[1], head_dim, _keys_per_chunk(block_size))
+    if len(single) > 1:
+        single.sort(key=lambda request: -host_seq_lens[request])
+        step = _requests_at_once(q.shape[1], num_kv_heads, head_dim, chunk)
+        for first in range(0, len(single), step):
+            requests = single[first : first + step]
+            rows = torch.tensor([starts[request] for request in requests], device=q.device)
+            tables = block_tables[torch.tensor(requests, device=q.device)]
+            ends = [host_seq_lens[request] for request in requests]
+            out[rows] = _attend(q[rows].unsqueeze(1), kv_cache, tables, ends, scale).squeeze(1).to(q.dtype)
+    step = _rows_at_once(q.shape[1], head_dim, chunk)
     for request, (query_len, seq_len) in enumerate(zip(host_query_lens, host_seq_lens, strict=True)):
-        for first in range(0, query_len if query_len > 1 else 0, step):
-            num_now = min(step, query_len - first)
-            rows_now = slice(starts[request] + first, starts[request] + first + num_now)
-            ends = [seq_len - query_len + first + num_now]
-            table = block_tables[request : request + 1]
-            out[rows_now] = _attend(q[rows_now].unsqueeze(0), kv_cache, table, ends, scale)[0].to(q.dtype)
+        if query_len == 1 and len(single) > 1:
+            continue
+        table = block_tables[request : request + 1]
+        for first in range(0, query_len, step):
+            stop = min(first + step, query_len)
+            own, ends = slice(starts[request] + first, starts[request] + stop), [seq_len - query_len + stop]
+            out[own] = _attend(q[own].unsqueeze(0), kv_cache, table, ends, scale)[0].to(q.dtype)
     return out if gate is None else out * elementwise(torch.sigmoid, gate)
 
 
