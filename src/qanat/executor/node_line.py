@@ -6,6 +6,7 @@ import hmac
 import secrets
 import socket
 import threading
+import time
 
 import msgspec
 
@@ -45,6 +46,7 @@ class NodeLine:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._lock = threading.Lock()
         self._max_bytes = MAX_GREETING_BYTES
+        self._greet_by_s: float | None = time.monotonic() + GREETING_S
         self._decoder = msgspec.msgpack.Decoder(NodeMessage)
 
     def fileno(self) -> int:
@@ -132,6 +134,7 @@ class NodeLine:
 
     def _greeted(self) -> None:
         self._max_bytes = MAX_MESSAGE_BYTES
+        self._greet_by_s = None
         self._connection.settimeout(SILENCE_S)
 
     def _read(self, size: int) -> bytes:
@@ -143,6 +146,8 @@ class NodeLine:
                 raise _lost(error, self._connection.gettimeout()) from None
             if not part:
                 raise LineLostError("hung up")
+            if self._greet_by_s is not None and time.monotonic() > self._greet_by_s:
+                raise LineLostError("takes too long to greet")  # byte by byte, it would hold a place for ever
             data += part
         return bytes(data)
 
