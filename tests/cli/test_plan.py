@@ -12,6 +12,8 @@ from qanat.config.access_options import AccessOptions
 from qanat.config.engine_config import OPTIONS, ServerOptions
 from qanat.config.operation_options import OperationOptions
 from qanat.config.options import options_of
+from qanat.config.parallel_options import HostOptions, ReplicaOptions
+from qanat.config.replicas import CORE_PROCESS_BYTES
 from tests.config.tiny_folder import TWO_CORES, write_model
 
 
@@ -49,9 +51,8 @@ def test_every_setting_of_the_engine_is_there_with_a_reason(
     assert rows["--memory-share"]["reason"].startswith("--gpu-memory-utilization: ")
     assert rows["--max-num-queued-reqs"]["reason"] == "default"
     assert rows["--max-model-len"]["reason"] == "the model's window"
-    server = {
-        one.name for group in (ServerOptions, AccessOptions, OperationOptions) for one in options_of(group)
-    }
+    groups = (ServerOptions, AccessOptions, OperationOptions, ReplicaOptions, HostOptions)
+    server = {one.name for group in groups for one in options_of(group)} - {"data_parallel_size"}
     not_settled = {
         "revision",
         "download_dir",
@@ -62,7 +63,6 @@ def test_every_setting_of_the_engine_is_there_with_a_reason(
         "async_scheduling",
         "distributed_executor_backend",
         "pipeline_parallel_size",
-        "data_parallel_size",
         "enable_expert_parallel",
         "enforce_eager",
         "compilation_config",
@@ -76,9 +76,9 @@ def test_every_setting_of_the_engine_is_there_with_a_reason(
 
 
 def test_decisions_without_a_setting_are_listed(model: str, capsys: pytest.CaptureFixture[str]) -> None:
-    report = plan(capsys, model, "-dp", "8", "--swap-space", "4")
+    report = plan(capsys, model, "-pp", "8", "--swap-space", "4")
     decisions = {decision["field"]: decision for decision in report["decisions"]}
-    assert decisions["--data-parallel-size"]["got"] == 1
+    assert decisions["--pipeline-parallel-size"]["got"] == 1
     assert decisions["--swap-space"]["wanted"] == 4.0
 
 
@@ -151,6 +151,24 @@ def test_the_memory_of_each_rank_is_shown(
         "Memory of each of 2 ranks" in text
         and "1/2 of what 160 MiB per further process leave: as asked" in text
     )
+
+
+def test_the_memory_of_each_replica_is_shown(
+    model: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = dataclasses.replace(TWO_CORES, num_cores=4)
+    monkeypatch.setattr("qanat.config.prepare.read_machine", lambda: machine)
+    alone = plan(capsys, model, "--available-memory", "2GiB")
+    shared = plan(capsys, model, "-dp", "2", "--available-memory", "2GiB")
+    assert (alone["num_replicas"], shared["num_replicas"]) == (1, 2)
+    assert shared["memory"]["available_bytes"] == 2**30 - CORE_PROCESS_BYTES
+    assert shared["memory"]["weight_bytes"] == alone["memory"]["weight_bytes"]
+    row = next(row for row in shared["settings"] if row["flag"] == "--data-parallel-size")
+    assert (row["value"], row["reason"]) == (2, "as asked")
+    assert main(["plan", model, "-dp", "2", "-tp", "2", "--available-memory", "8GiB"]) == 0
+    text = capsys.readouterr().out
+    assert "Memory of each of 2 ranks of each of 2 replicas" in text
+    assert "1/2, less 160 MiB for the replica's process" in text
 
 
 def test_a_size_that_does_not_divide_the_model_is_refused_with_those_that_do(

@@ -13,6 +13,7 @@ from qanat.cli.terminal import check_template, decision_lines, echo, require_eng
 from qanat.config.engine_config import GROUPS, OPTIONS, EngineConfig
 from qanat.config.options import option
 from qanat.config.prepare import Prepared, prepare
+from qanat.config.replicas import CORE_PROCESS_BYTES, replica_bytes
 from qanat.config.resolved import ResolvedConfig
 from qanat.config.values import Kind
 from qanat.core.decision import Decision
@@ -89,7 +90,7 @@ def main(arguments: Sequence[str]) -> int:
     from qanat.executor.planning import plan_start
 
     available_bytes = invocation.own.available_memory or prepared.machine.available_bytes
-    start = plan_start(prepared.config, available_bytes=available_bytes)
+    start = plan_start(prepared.config, available_bytes=_own_bytes(prepared.config, available_bytes))
     decisions = [*prepared.decisions, *start.decisions]
     rows = list(settings(prepared.wishes, start.config, decisions))
     settled = {row.flag for row in rows}
@@ -99,6 +100,12 @@ def main(arguments: Sequence[str]) -> int:
     else:
         _print(prepared, start, rows, others)
     return 0
+
+
+def _own_bytes(config: ResolvedConfig, available_bytes: int) -> int:
+    """What one replica can have of so much memory."""
+    num_replicas = config.parallel.num_local_replicas
+    return replica_bytes(available_bytes, num_replicas) if num_replicas > 1 else available_bytes
 
 
 def settings(wishes: EngineConfig, config: ResolvedConfig, decisions: Sequence[Decision]) -> Iterator[Row]:
@@ -126,6 +133,7 @@ def settings(wishes: EngineConfig, config: ResolvedConfig, decisions: Sequence[D
         "block_size": cache.block_size,
         "kv_cache_dtype": cache.kv_cache_dtype,
         "tensor_parallel_size": config.tensor_parallel_size,
+        "data_parallel_size": config.parallel.data_parallel_size,
         "num_threads": config.num_threads,
         "enable_nan_check": config.is_nan_check_enabled,
         "max_logprobs": config.max_logprobs,
@@ -162,6 +170,7 @@ def report(
             {"field": each.field, "wanted": each.wanted, "got": each.got, "why": each.why} for each in others
         ],
         "num_ranks": start.config.tensor_parallel_size,
+        "num_replicas": start.config.parallel.data_parallel_size,
         "memory": {
             **dataclasses.asdict(memory),
             "blocks_bytes": memory.blocks_bytes,
@@ -185,10 +194,12 @@ def _print(prepared: Prepared, start: StartPlan, rows: Sequence[Row], others: Se
         echo("\nNamed at the start")
         for line in decision_lines(others):
             echo(f"  {line}")
-    num_ranks = start.config.tensor_parallel_size
-    echo("\nMemory" if num_ranks == 1 else f"\nMemory of each of {num_ranks} ranks")
+    num_ranks, num_replicas = start.config.tensor_parallel_size, start.config.parallel.data_parallel_size
+    shares = [f"{num_ranks} ranks"] if num_ranks > 1 else []
+    shares += [f"{num_replicas} replicas"] if num_replicas > 1 else []
+    echo("\nMemory" + "".join(f" of each of {share}" for share in shares))
     _table(list(_memory_lines(prepared, start)))
-    echo("\nRequests that run at once")
+    echo("\nRequests that run at once" + (" on each of them" if num_replicas > 1 else ""))
     _table(
         [
             (f"{capacity.num_requests:,}", f"of {capacity.num_tokens:,} tokens, prompt and output")
@@ -226,8 +237,12 @@ def _memory_lines(prepared: Prepared, start: StartPlan) -> Iterator[tuple[str, s
     from qanat.worker.memory_plan import RANK_PROCESS_BYTES, rank_bytes
 
     num_ranks = start.config.tensor_parallel_size
-    is_here = memory.available_bytes == rank_bytes(prepared.machine.available_bytes, num_ranks)
+    own_bytes = _own_bytes(start.config, prepared.machine.available_bytes)
+    is_here = memory.available_bytes == rank_bytes(own_bytes, num_ranks)
     share = prepared.machine.memory_bound if is_here else "as asked"
+    num_replicas = start.config.parallel.num_local_replicas
+    if num_replicas > 1:
+        share = f"1/{num_replicas}, less {CORE_PROCESS_BYTES // MIB} MiB for the replica's process: {share}"
     if num_ranks > 1:
         share = f"1/{num_ranks} of what {RANK_PROCESS_BYTES // MIB} MiB per further process leave: {share}"
     yield _size("available", memory.available_bytes, share)

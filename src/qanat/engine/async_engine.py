@@ -14,6 +14,7 @@ from qanat.config.resolved import ResolvedConfig
 from qanat.core.constraint import Thinking
 from qanat.core.decision import Decision
 from qanat.core.errors import (
+    ConfigError,
     ContextLengthError,
     InvalidRequestError,
     QanatError,
@@ -103,10 +104,17 @@ class AsyncEngine:
         """
         tokenizer, config = load_tokenizer(config)
         most = restarts.max_restarts if restarts else 0
+        if not seats and len(config.parallel.served_ranks) != config.parallel.num_local_replicas:
+            raise ConfigError(
+                "A service on several hosts is started with `qanat serve`, not from Python: leave --headless and "
+                "--data-parallel-size-local out.",
+                param="--data-parallel-size-local",
+            )
         seats = seats or [Seat(rank, restarts=RestartBudget(most)) for rank in config.parallel.local_ranks]
         engine = cls(tokenizer, await start_replicas(seats, config), decisions)
         for replica in engine.replicas:
             await replica.send_vocabulary()
+            replica.log_start()
         return engine
 
     @classmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ from qanat.engine.metrics import EngineMetrics, EngineStats
 from qanat.engine.process_client import ProcessClient
 from qanat.engine.restarts import RestartBudget
 from qanat.scheduler.stats import SchedulerStats
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,7 @@ class Replica:
         self.load = Load()
         self.metrics = EngineMetrics()
         self._reader = reader
+        self._is_named = is_named
         self._pending: set[str] = set()  # what the core has not reported as ended
         self._scheduler_stats: SchedulerStats | None = None
         self._is_vocabulary_sent = False
@@ -127,6 +131,11 @@ class Replica:
             make_client=seat.make_client,
             name=f"Replica {seat.rank}" if is_named else "",
         )
+
+    def log_start(self) -> None:
+        """Says, where there are several, which process it is."""
+        if self._is_named:
+            logger.info("Replica %d serves, as process %s.", self.rank, self.line.pid)
 
     @property
     def is_up(self) -> bool:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.progress import Progress
 
+from qanat.config.engine_config import EngineConfig
 from qanat.config.prepare import prepare
 from qanat.config.wishes import from_keywords
 from qanat.core.constraint import Thinking
+from qanat.core.decision import Decision
 from qanat.core.errors import InvalidRequestError
 from qanat.core.profile import ProfileReport
 from qanat.core.sampling_params import SamplingParams
@@ -45,7 +48,7 @@ class LLM:
     """
 
     def __init__(self, model: str | None = None, **options: Any) -> None:
-        prepared = prepare(from_keywords({"model": model, **options}))
+        prepared = prepare(_in_one_process(from_keywords({"model": model, **options})))
         wishes = prepared.wishes
         check_chat_options(wishes.chat_template, wishes.default_chat_template_kwargs)
         defaults, decisions = read_sampling_defaults(
@@ -218,3 +221,13 @@ def _progress(total: int, is_shown: bool) -> Iterator[Any]:
     with Progress(transient=True, disable=not is_shown) as progress:
         task = progress.add_task("generating", total=total)
         yield lambda is_finished: progress.advance(task, int(is_finished))
+
+
+def _in_one_process(wishes: EngineConfig) -> EngineConfig:
+    """Without further replicas, which is said."""
+    size = wishes.data_parallel_size
+    if size == 1:
+        return wishes
+    why = "LLM computes in its own process; `qanat serve` and AsyncEngine have replicas"
+    note = Decision("--data-parallel-size", size, 1, why)
+    return dataclasses.replace(wishes, data_parallel_size=1, notes=(*wishes.notes, note))
