@@ -236,7 +236,7 @@ def _memory_lines(prepared: Prepared, start: StartPlan) -> Iterator[tuple[str, s
     yield _size("budget", memory.budget_bytes, "")
     from qanat.worker.memory_plan import RANK_PROCESS_BYTES, rank_bytes
 
-    num_ranks = start.config.tensor_parallel_size
+    num_ranks = start.config.tensor_parallel_size // start.config.parallel.num_nodes
     own_bytes = _own_bytes(start.config, prepared.machine.available_bytes)
     is_here = memory.available_bytes == rank_bytes(own_bytes, num_ranks)
     share = prepared.machine.memory_bound if is_here else "as asked"
