@@ -115,6 +115,8 @@ class EngineStats(msgspec.Struct, kw_only=True, frozen=True):
         compiler: forms compiled, remembered, refused.
         histograms: by the names of HISTOGRAM_BUCKETS.
         num_restarts: cores started, or tried to be, after one had died.
+        step_s: seconds that the core's steps have taken since its start.
+        collective_s: of those, seconds in exchanges between the ranks that share the model.
         replicas: the figures of each replica by its rank; they are not asked for forms, so `compiler` is empty.
     """
 
@@ -129,6 +131,8 @@ class EngineStats(msgspec.Struct, kw_only=True, frozen=True):
     compiler: CompileStats
     histograms: dict[str, HistogramSnapshot]
     num_restarts: int = 0
+    step_s: float = 0.0
+    collective_s: float = 0.0
     replicas: dict[int, EngineStats] = {}
 
 
@@ -151,6 +155,8 @@ def total_stats(replicas: Mapping[int, EngineStats], compiler: CompileStats) -> 
             name: added_histograms([one.histograms[name] for one in every]) for name in every[0].histograms
         },
         num_restarts=sum(one.num_restarts for one in every),
+        step_s=sum(one.step_s for one in every),
+        collective_s=sum(one.collective_s for one in every),
         replicas=dict(replicas),
     )
 
@@ -266,6 +272,8 @@ class EngineMetrics:
             compiler=compiler or CompileStats(),
             histograms={name: histogram.snapshot() for name, histogram in self._histograms.items()},
             num_restarts=num_restarts,
+            step_s=scheduler.step_s if scheduler else 0.0,
+            collective_s=scheduler.collective_s if scheduler else 0.0,
         )
 
     def _observe(self, name: str, value: float, count: int = 1) -> None:

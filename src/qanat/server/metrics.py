@@ -37,7 +37,7 @@ HISTOGRAM_HELP = {
 
 LABELS = ["model_name", "engine"]
 
-COUNTERS: tuple[tuple[str, str, Callable[[EngineStats], int]], ...] = (
+COUNTERS: tuple[tuple[str, str, Callable[[EngineStats], float]], ...] = (
     (f"{PREFIX}prompt_tokens", "Tokens of prompts that were computed.", lambda one: one.num_prompt_tokens),
     (f"{PREFIX}generation_tokens", "Tokens generated.", lambda one: one.num_output_tokens),
     (f"{PREFIX}num_preemptions", "Requests that gave up their place.", lambda one: one.num_preemptions),
@@ -55,6 +55,12 @@ COUNTERS: tuple[tuple[str, str, Callable[[EngineStats], int]], ...] = (
         f"{OWN_PREFIX}engine_restarts",
         "Engine processes started after one had died.",
         lambda one: one.num_restarts,
+    ),
+    (f"{OWN_PREFIX}step_seconds", "Seconds that the engine's steps took.", lambda one: one.step_s),
+    (
+        f"{OWN_PREFIX}collective_seconds",
+        "Of those, seconds in exchanges between tensor-parallel ranks, waiting for slower ones included.",
+        lambda one: one.collective_s,
     ),
 )
 """Name, meaning and source of the plain counters."""
