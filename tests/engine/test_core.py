@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from qanat.core.outputs import RequestOutput
@@ -65,3 +67,14 @@ def test_a_refused_request_ends_like_any_other() -> None:
     core.add(make_request("long", 5000))
     (end,) = run(core)
     assert (end.finish_reason, end.error_code) == (FinishReason.ERROR, "context_length_exceeded")
+
+
+def test_the_time_of_steps_and_of_the_exchanges_in_them_is_told() -> None:
+    loop = StepLoop()
+    ticks = itertools.count()
+    core = EngineCore(loop.scheduler, loop.executor, lambda: float(next(ticks)))
+    loop.executor.collective_s = 0.25
+    core.add(make_request("a", 20, max_tokens=3))
+    run(core)
+    stats = core.stats()
+    assert (stats.step_s, stats.collective_s) == (float(core.num_steps), 0.25)

@@ -9,7 +9,9 @@ from qanat.core.events import GenerationEvent
 from qanat.core.outputs import RequestOutput, RequestTiming
 from qanat.core.request import FinishReason, Request
 from qanat.core.sampling_params import SamplingParams
-from qanat.engine.metrics import EngineMetrics, Histogram
+from qanat.engine.metrics import EngineMetrics, Histogram, total_stats
+from qanat.scheduler.stats import SchedulerStats
+from qanat.structured.compiler import CompileStats
 
 
 def make_request(request_id: str = "r", **fields: Any) -> Request:
@@ -86,3 +88,11 @@ def test_an_error_is_counted_but_not_timed() -> None:
     stats = metrics.snapshot(None)
     assert stats.num_finished["error"] == 1
     assert sum(stats.histograms["e2e_request_latency_seconds"].counts) == 0
+
+
+def test_the_time_of_steps_is_passed_on_and_added_over_replicas() -> None:
+    one = EngineMetrics().snapshot(SchedulerStats(step_s=4.0, collective_s=1.5))
+    assert (one.step_s, one.collective_s) == (4.0, 1.5)
+    both = total_stats({0: one, 1: one}, CompileStats())
+    assert (both.step_s, both.collective_s) == (8.0, 3.0)
+    assert EngineMetrics().snapshot(None).step_s == 0.0
