@@ -55,6 +55,7 @@ def many_wishes() -> Iterator[Wish]:
         decode_tensor_parallel_size=2,
         proxy="qanat",
     )
+    yield Wish(model="Qwen3-32B", hardware="A2", weights="w4a8")
     for model in ("Qwen3-32B", "Qwen3.5-35B-A3B"):
         for image in (None, "0.18.0", "0.11.0"):
             yield Wish(model=model, hardware="A3", max_model_len=10**6, image=image)

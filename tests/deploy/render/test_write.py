@@ -372,7 +372,7 @@ names = st.sampled_from(["a", "b/c", "b/d", "e/f/g"])
 sets = st.dictionaries(names, st.builds(RenderedFile, st.sampled_from(["1\n", "2\n"]), st.booleans()))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(sets, min_size=1, max_size=4))
 def test_the_folder_always_holds_the_last_set(
     tmp_path_factory: pytest.TempPathFactory, series: list[Files]
