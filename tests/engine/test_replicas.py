@@ -7,18 +7,21 @@ import dataclasses
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from qanat.config.parallel_settings import ParallelSettings
+from qanat.config.profiler import ProfilerSettings
 from qanat.config.resolved import ResolvedConfig
 from qanat.core.errors import (
     CapacityError,
     EngineDeadError,
     EngineRestartingError,
     InvalidRequestError,
+    ProfilerStateError,
     QueueFullError,
 )
 from qanat.core.sampling_params import SamplingParams
@@ -195,6 +198,26 @@ async def test_death_ends_only_the_calls_of_that_replica_and_it_comes_back(engin
     assert engine.num_restarts == 1
     await anext(living[0])
     await close(engine, living)
+
+
+async def test_a_profile_is_of_all_replicas(tmp_path: Path) -> None:
+    config = dataclasses.replace(two_replicas(), profiler=ProfilerSettings(str(tmp_path)))
+    engine = await AsyncEngine.start(config)
+    try:
+        with pytest.raises(ProfilerStateError, match="No profile"):
+            await engine.stop_profile()
+        await engine.start_profile()
+        with pytest.raises(ProfilerStateError, match="already"):
+            await engine.start_profile()
+        for rank in (0, 1):
+            await tokens_of(engine, [7], rank)
+        report = await engine.stop_profile()
+        assert report.num_steps >= 12
+        pids = {str(one.line.pid) for one in engine.replicas}
+        assert {pid for pid in pids for file in report.files if f"-{pid}-" in file} == pids
+        assert all(Path(file).is_file() for file in report.files)
+    finally:
+        await engine.shutdown()
 
 
 async def test_the_engine_is_dead_when_all_replicas_are() -> None:

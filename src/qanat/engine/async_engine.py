@@ -15,11 +15,9 @@ from qanat.core.constraint import Thinking
 from qanat.core.decision import Decision
 from qanat.core.errors import (
     ConfigError,
-    ContextLengthError,
     InvalidRequestError,
     QanatError,
     QueueFullError,
-    StructuredOutputError,
 )
 from qanat.core.events import GenerationEvent
 from qanat.core.outputs import RequestOutput, RequestTiming
@@ -32,19 +30,12 @@ from qanat.engine.continuation import PriorOutput
 from qanat.engine.core_line import EngineHealth
 from qanat.engine.form_desk import FormDesk
 from qanat.engine.metrics import EngineMetrics, EngineStats
+from qanat.engine.refusals import refusal_of
 from qanat.engine.replica import Reader, Replica, Seat, Started, start_replicas
 from qanat.engine.replicas import Replicas
 from qanat.engine.request_stream import RequestStream
 from qanat.engine.restarts import RestartBudget
 from qanat.engine.tokenizer import Tokenizer, load_tokenizer
-
-REFUSALS: tuple[type[QanatError], ...] = (
-    QueueFullError,
-    ContextLengthError,
-    InvalidRequestError,
-    StructuredOutputError,
-)
-"""Errors with which the core refuses a request: raised to the caller as long as nothing has been generated."""
 
 
 class AsyncEngine:
@@ -311,14 +302,17 @@ class AsyncEngine:
         replica = self.replicas.choose(stream.rank, stream.tried_ranks)
         if replica is None:
             return False
-        for choice_id in stream.requests:
-            if choice_id in stream.processors:
-                old.metrics.on_refused(stream.requests[choice_id])
-                await old.abort(choice_id)
-            old.leave(choice_id)
+        left_over = list(stream.processors)  # choices that it took, unlike the one that it refused
         stream.begin_anew()
         stream.home = replica
-        await replica.submit(list(stream.requests.values()))
+        try:
+            await replica.submit(list(stream.requests.values()))
+        finally:
+            for choice_id in left_over:
+                old.metrics.on_refused(stream.requests[choice_id])
+                await old.abort(choice_id)
+            for choice_id in stream.requests:
+                old.leave(choice_id)
         return True
 
     async def _next_event(self, stream: RequestStream) -> GenerationEvent:
@@ -367,19 +361,12 @@ class AsyncEngine:
         return (stream.home or self.replicas.first).metrics
 
     def _raise_refusal(self, output: RequestOutput, stream: RequestStream) -> None:
-        if output.finish_reason is not FinishReason.ERROR or stream.has_begun:
-            return
-        for kind in REFUSALS:
-            if output.error_code == kind.code:
-                del stream.processors[output.request_id]
-                self._metrics(stream).on_refused(stream.requests[output.request_id])
-                error = kind(
-                    output.error_message,
-                    param=output.error_param or None,
-                    retry_after_s=output.retry_after_s,
-                )
-                error.has_cost = stream.has_cost
-                raise error
+        error = None if stream.has_begun else refusal_of(output)
+        if error is not None:
+            del stream.processors[output.request_id]
+            self._metrics(stream).on_refused(stream.requests[output.request_id])
+            error.has_cost = stream.has_cost
+            raise error
 
     def _on_death(self, replica: Replica, error: QanatError) -> None:
         is_last = self.replicas.obstacle() is not None
