@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import queue
 import signal
 import sys
 import time
@@ -13,9 +14,11 @@ from typing import Any
 
 import pytest
 
+from qanat.config.profiler import ProfilerSettings
 from qanat.config.resolved import ResolvedConfig
-from qanat.core.errors import CapacityError, CheckpointError, EngineDeadError
+from qanat.core.errors import CapacityError, CheckpointError, EngineDeadError, QanatError
 from qanat.core.memory_plan import MemoryPlan
+from qanat.core.profile import ProfileReport
 from qanat.executor.multiproc import MultiprocExecutor
 from qanat.executor.planning import plan_start
 from tests.executor.test_uniproc import Loop
@@ -175,3 +178,21 @@ def test_a_rank_with_too_little_memory_is_refused() -> None:
     plan = dataclasses.replace(plan_of(config), weight_bytes=2**50)
     with pytest.raises(CapacityError, match=r"Rank 1 .* each rank needs"):
         MultiprocExecutor(config, plan)
+
+
+def test_every_rank_writes_its_own_profile(tmp_path: Path) -> None:
+    config = shared_config(profiler=ProfilerSettings(folder=str(tmp_path)))
+    executor = start(config)
+    try:
+        loop = Loop(config, executor)
+        requests_in(loop)
+        executor.start_profile()
+        loop.run()
+        reports: queue.Queue[ProfileReport | QanatError] = queue.Queue()
+        executor.stop_profile(reports.put)
+        report = reports.get(timeout=60)
+        assert isinstance(report, ProfileReport) and all("-rank0." in name for name in report.files)
+        assert holds_within(60, lambda: len(list(tmp_path.glob("*-rank1.*.json*"))) == len(report.files) > 0)
+        executor.check()
+    finally:
+        executor.shutdown()

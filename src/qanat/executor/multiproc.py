@@ -6,7 +6,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 import msgspec
@@ -14,14 +14,17 @@ import msgspec
 from qanat.config.resolved import ResolvedConfig
 from qanat.core.batch import ScheduledBatch, StepOutput
 from qanat.core.constraint import MatcherFactory
-from qanat.core.errors import CapacityError, CheckpointError, EngineDeadError, error_of
+from qanat.core.errors import CapacityError, CheckpointError, EngineDeadError, QanatError, error_of
 from qanat.core.log_lines import present_format
 from qanat.core.memory_plan import MemoryPlan
+from qanat.core.profile import ProfileReport
 from qanat.executor.node_link import NodeLink
 from qanat.executor.node_messages import NodeStart
 from qanat.executor.own_worker import OwnWorker
 from qanat.executor.peers import Peer
 from qanat.executor.rank_messages import (
+    START_PROFILE,
+    STOP_PROFILE,
     AllJoined,
     FromRank,
     Note,
@@ -51,7 +54,7 @@ SECRET_BYTES = 32
 class MultiprocExecutor(OwnWorker):
     """An `Executor` over a tensor-parallel group, on this host or on several.
 
-    Every rank computes each batch with the same `Worker`; rank 0 alone chooses tokens, makes profiles and reports. A
+    Every rank computes each batch with the same `Worker`; rank 0 alone chooses tokens and reports. A
     step that fails on any rank ends the group, as the others cannot know how far it came.
 
     Args:
@@ -140,6 +143,23 @@ class MultiprocExecutor(OwnWorker):
                 self._death = error
         if self._death is not None:
             raise self._death
+
+    def start_profile(self) -> None:
+        """Has every rank record steps from the next one on; see `Executor`."""
+        super().start_profile()
+        self._ranks.send(START_PROFILE)
+
+    def stop_profile(self, on_report: Callable[[ProfileReport | QanatError], None]) -> None:
+        """Ends the profiles of all ranks; the report is of rank 0's, the others name their files in the log."""
+        super().stop_profile(on_report)
+        self._ranks.send(STOP_PROFILE)
+
+    def end_overdue_profile(self) -> None:
+        """Ends profiles that have run for as long as they may."""
+        was_running = self._worker is not None and self._worker.profiler.is_running
+        super().end_overdue_profile()
+        if was_running and self._worker is not None and not self._worker.profiler.is_running:
+            self._ranks.send(STOP_PROFILE)
 
     def shutdown(self) -> None:
         """Ends the other processes; releases the model and the cache."""

@@ -13,6 +13,10 @@ LENGTH_BYTES = 8
 """Size of the little-endian length before each message on a pipe or socket."""
 
 
+START_PROFILE, STOP_PROFILE = b"\1", b"\2"
+"""To all ranks, between batches and on their way; no batch is so short."""
+
+
 class RankStart(msgspec.Struct, frozen=True):
     """To a rank, on its standard input: all that it needs to start.
 

@@ -20,10 +20,12 @@ from typing import NoReturn
 import msgspec
 
 from qanat.core.batch import ScheduledBatch
-from qanat.core.errors import QanatError
+from qanat.core.errors import ProfilerStateError, QanatError
 from qanat.core.log_lines import write_log
 from qanat.executor.rank_messages import (
     LENGTH_BYTES,
+    START_PROFILE,
+    STOP_PROFILE,
     AllJoined,
     FromRank,
     Note,
@@ -89,7 +91,11 @@ class RankProcess:
         self.send(RankLoaded())
         decoder = msgspec.msgpack.Decoder(ScheduledBatch)
         while True:
-            worker.execute(decoder.decode(self._ring.read(start.reader, self._wait)))
+            message = self._ring.read(start.reader, self._wait)
+            if message in (START_PROFILE, STOP_PROFILE):
+                _control_profile(worker, message)
+            else:
+                worker.execute(decoder.decode(message))
 
     def send(self, message: FromRank) -> None:
         """Tells rank 0."""
@@ -123,6 +129,19 @@ class RankProcess:
                 os._exit(0)
             data += part
         return data
+
+
+def _control_profile(worker: Worker, message: bytes) -> None:
+    """Starts or ends this rank's profile; what becomes of it stands in the log."""
+    try:
+        if message == START_PROFILE:
+            worker.profiler.start()
+        else:
+            worker.profiler.stop(lambda report: None)
+    except ProfilerStateError:
+        logger.info("This rank's profile had ended by itself.")
+    except QanatError as error:
+        logger.error("This rank writes no profile: %s", error.message)
 
 
 def read_start() -> RankStart | None:

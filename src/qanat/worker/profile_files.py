@@ -30,16 +30,18 @@ class ProfileFiles:
     Args:
         folder: absolute path.
         is_compressed: compress with gzip.
+        rank: of the process among those that share the model; None if it is alone.
 
     Raises:
         ProfileWriteError: the folder cannot be made or written to.
     """
 
-    def __init__(self, folder: str, is_compressed: bool) -> None:
+    def __init__(self, folder: str, is_compressed: bool, rank: int | None = None) -> None:
         self._folder = Path(folder)
         self._is_compressed = is_compressed
         now = datetime.datetime.now(datetime.UTC)
-        self._stem = f"qanat-{now:%Y%m%dT%H%M%SZ}-{os.getpid()}-{next(_counter)}"
+        place = f"-rank{rank}" if rank is not None else ""
+        self._stem = f"qanat-{now:%Y%m%dT%H%M%SZ}-{os.getpid()}-{next(_counter)}{place}"
         with self._explained():
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             trial = self._folder / f"{self._stem}.part"

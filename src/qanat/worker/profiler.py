@@ -30,16 +30,21 @@ class Profiler:
     Args:
         settings: None if profiling is switched off.
         clock: monotonic seconds.
+        rank: named by the files; None if one rank has the whole model.
 
     Attributes:
         is_running: steps are to be run through `run`; else they cost nothing more than this question.
     """
 
     def __init__(
-        self, settings: ProfilerSettings | None, clock: Callable[[], float] = time.monotonic
+        self,
+        settings: ProfilerSettings | None,
+        clock: Callable[[], float] = time.monotonic,
+        rank: int | None = None,
     ) -> None:
         self._settings = settings
         self._clock = clock
+        self._rank = rank
         self._recording: Recording | None = None
         self._files: ProfileFiles | None = None
         self._start_s = 0.0
@@ -60,7 +65,7 @@ class Profiler:
             raise ProfilerStateError("A profile is being recorded already; end it with /stop_profile.")
         if self._writing is not None and not self._writing.done():
             raise ProfilerStateError("The files of the profile before are still being written; try again.")
-        self._files = ProfileFiles(self._settings.folder, self._settings.is_compressed)
+        self._files = ProfileFiles(self._settings.folder, self._settings.is_compressed, self._rank)
         self._recording, self._report, self._start_s = Recording(self._settings), None, self._clock()
         self.is_running = True
         logger.info("A profile (%s) begins.", ", ".join(self._settings.kinds))

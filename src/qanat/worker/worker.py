@@ -62,7 +62,7 @@ class Worker:
             available_bytes=rank_bytes(self._platform.memory().available_bytes, config.tensor_parallel_size),
             weight_bytes=weight_bytes(config),
         )
-        self.profiler = Profiler(config.profiler)
+        self.profiler = Profiler(config.profiler, rank=self._group.rank if self._group.size > 1 else None)
         self._runner: ModelRunner | None = None
 
     def load(self) -> None:
