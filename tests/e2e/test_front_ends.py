@@ -147,7 +147,8 @@ def test_one_that_is_killed_takes_only_its_own_streams_along_and_is_replaced(
             assert holds_within(WAIT_S, lambda: gauge(server, "vllm:num_requests_running") == 1)
             assert next(line for line in streams[other] if line).startswith("data: ")
             assert holds_within(WAIT_S, lambda: len(set(pids(server, FRONT_END)) - set(before)) == 1)
-            assert httpx.get(f"{server.base_url}/health").json()["num_pending"] == 1
+            health_url = f"{server.base_url}/health"
+            assert holds_within(WAIT_S, lambda: httpx.get(health_url).json()["num_pending"] == 1)
         assert holds_within(WAIT_S, lambda: gauge(server, "vllm:num_requests_running") == 0)
         text = f"Front end {victim} (process {victim_pid}) was killed by SIGKILL"
         assert holds_within(WAIT_S, lambda: text in server.output)

@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 
 GATHER_S = 1.0
 """How long a front end may take to answer another one's question; who is stuck is left out."""
+HEALTH_S = 0.3
+"""The same for its health: probes wait a second by default."""
 EXIT_MARGIN_S = 10.0
 """Beyond the time that a front end gives itself to end."""
 
@@ -165,7 +167,7 @@ async def _answer(front_end: FrontEnd, question: Question) -> Answer | None:
     """What a front end says; None if it is not ready for that, or stuck."""
     line = front_end.line
     try:
-        async with asyncio.timeout(GATHER_S):
+        async with asyncio.timeout(HEALTH_S if isinstance(question, HealthQuestion) else GATHER_S):
             if isinstance(question, HealthQuestion):
                 return await line.ask(question, HealthAnswer)
             if isinstance(question, AbortQuestion):
