@@ -108,7 +108,7 @@ def test_half_of_a_disaggregated_service_is_refused_with_the_reason(
 ) -> None:
     with pytest.raises(ConfigError) as caught:
         settle(command, model)
-    assert caught.value.message.startswith("--kv-transfer-config is refused: several processes")
+    assert caught.value.message.startswith("--kv-transfer-config is refused: what services pass")
     assert caught.value.param == "--kv-transfer-config"
 
 

@@ -120,6 +120,7 @@ async def test_a_long_prompt_sends_the_next_calls_elsewhere(engine: AsyncEngine)
     await close(engine, [long_call, *calls])
 
 
+@pytest.mark.slow
 async def test_the_same_tokens_wherever_they_are_computed(engine: AsyncEngine) -> None:
     alone = await AsyncEngine.start(tiny_config(max_model_len=4096))
     try:
@@ -200,6 +201,7 @@ async def test_death_ends_only_the_calls_of_that_replica_and_it_comes_back(engin
     await close(engine, living)
 
 
+@pytest.mark.slow
 async def test_a_profile_is_of_all_replicas(tmp_path: Path) -> None:
     config = dataclasses.replace(two_replicas(), profiler=ProfilerSettings(str(tmp_path)))
     engine = await AsyncEngine.start(config)
@@ -220,6 +222,7 @@ async def test_a_profile_is_of_all_replicas(tmp_path: Path) -> None:
         await engine.shutdown()
 
 
+@pytest.mark.slow
 async def test_the_engine_is_dead_when_all_replicas_are() -> None:
     engine = await AsyncEngine.start(two_replicas())
     try:
@@ -239,6 +242,7 @@ async def test_the_engine_is_dead_when_all_replicas_are() -> None:
         await engine.shutdown()
 
 
+@pytest.mark.slow
 async def test_a_start_that_fails_leaves_no_replica() -> None:
     with pytest.raises(CapacityError):
         await AsyncEngine.start(
