@@ -188,7 +188,8 @@ class CoreLine:
                 try:
                     await self._take_news()
                 except EngineDeadError as error:
-                    death = EngineDeadError(self._prefix + error.message)
+                    # A process in between may have named it already.
+                    death = EngineDeadError(self._prefix + error.message.removeprefix(self._prefix))
                     logger.error("%s%s", death.message, self._client.last_words())
                     if not await self._replace_core(death):
                         return
