@@ -33,6 +33,8 @@ HEAD = f"""# Flags
 - Whole numbers take units: `8k` is 8000, `8K` is 8192, and so on with m, g and t. Sizes also take `GiB` and `GB`.
 - An abbreviation that fits one flag only is understood, with a warning. An unknown flag is an error that names the
   nearest known one.
+- `QANAT_CLUSTER_KEY` holds the secret that the processes of one service on several hosts share; it has no flag, as
+  command lines can be read by others. See [several ranks](../parallel.md).
 - Python takes the same names with underscores: `EngineConfig(max_num_seqs=8)`, `LLM("./model", max_num_seqs=8)`.
 """
 

@@ -14,7 +14,6 @@ from qanat.config.resolved import ResolvedConfig
 from qanat.core.constraint import Thinking
 from qanat.core.decision import Decision
 from qanat.core.errors import (
-    ConfigError,
     InvalidRequestError,
     QanatError,
     QueueFullError,
@@ -31,6 +30,7 @@ from qanat.engine.core_line import EngineHealth
 from qanat.engine.form_desk import FormDesk
 from qanat.engine.metrics import EngineMetrics, EngineStats
 from qanat.engine.refusals import refusal_of
+from qanat.engine.remote.head import local_seats
 from qanat.engine.replica import Reader, Replica, Seat, Started, start_replicas
 from qanat.engine.replicas import Replicas
 from qanat.engine.request_stream import RequestStream
@@ -89,19 +89,14 @@ class AsyncEngine:
             seats: where cores come from; without any, the replicas of this host are processes of this one.
 
         Raises:
+            ConfigError: without seats, replicas of other hosts.
             CheckpointError: the model folder cannot be served.
             CapacityError: weights or cache do not fit.
             EngineDeadError: a core did not come up.
         """
         tokenizer, config = load_tokenizer(config)
         most = restarts.max_restarts if restarts else 0
-        if not seats and len(config.parallel.served_ranks) != config.parallel.num_local_replicas:
-            raise ConfigError(
-                "A service on several hosts is started with `qanat serve`, not from Python: leave --headless and "
-                "--data-parallel-size-local out.",
-                param="--data-parallel-size-local",
-            )
-        seats = seats or [Seat(rank, restarts=RestartBudget(most)) for rank in config.parallel.local_ranks]
+        seats = seats or local_seats(config, most)
         engine = cls(tokenizer, await start_replicas(seats, config), decisions)
         for replica in engine.replicas:
             await replica.send_vocabulary()

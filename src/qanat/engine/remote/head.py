@@ -8,6 +8,7 @@ import itertools
 from collections.abc import AsyncIterator
 
 from qanat.config.resolved import ResolvedConfig
+from qanat.core.errors import ConfigError
 from qanat.engine.core_client import ClientFactory
 from qanat.engine.remote.hosts import RemoteHosts
 from qanat.engine.remote.identity import traits_of
@@ -30,7 +31,7 @@ async def seats_of(config: ResolvedConfig, max_restarts: int) -> AsyncIterator[l
     """
     parallel = config.parallel
     if not parallel.has_remote_replicas:
-        yield [Seat(rank, restarts=RestartBudget(max_restarts)) for rank in parallel.served_ranks]
+        yield local_seats(config, max_restarts)
         return
     remote = [rank for rank in parallel.served_ranks if rank not in parallel.local_ranks]
     traits = await asyncio.to_thread(traits_of, config)
@@ -47,6 +48,22 @@ async def seats_of(config: ResolvedConfig, max_restarts: int) -> AsyncIterator[l
         ]
     finally:
         await hosts.close()
+
+
+def local_seats(config: ResolvedConfig, max_restarts: int) -> list[Seat]:
+    """One seat for each replica, all of which this host runs.
+
+    Raises:
+        ConfigError: there are replicas on other hosts too.
+    """
+    parallel = config.parallel
+    if parallel.served_ranks != parallel.local_ranks:
+        raise ConfigError(
+            "A service on several hosts is started with `qanat serve`, not from Python: leave --headless and "
+            "--data-parallel-size-local out.",
+            param="--data-parallel-size-local",
+        )
+    return [Seat(rank, restarts=RestartBudget(max_restarts)) for rank in parallel.local_ranks]
 
 
 def _clients(hosts: RemoteHosts, rank: int, join_timeout_s: float) -> ClientFactory:

@@ -74,16 +74,16 @@ class RemoteClient:
             QanatError: of the kind that the core met, with its message.
             EngineDeadError: the host did not come, or the core died or did not answer within `config.init_timeout_s`.
         """
+        self._host = await self._hosts.host_of(self._replica, self._join_timeout_s)
         try:
-            async with asyncio.timeout(None) as limit:
-                self._host = await self._hosts.host_of(self._replica, self._join_timeout_s)
-                limit.reschedule(asyncio.get_running_loop().time() + config.init_timeout_s)
+            async with asyncio.timeout(config.init_timeout_s):
                 self._life = self._hosts.new_life(self._host, self)
                 await self._hosts.send(self._host, StartCore(self._replica, self._life))
                 ready = await self.receive()
         except TimeoutError:
-            limit_text = f"{config.init_timeout_s:.0f} s (--init-timeout-s)"
-            raise EngineDeadError(f"Replica {self._replica} was not ready within {limit_text}.") from None
+            raise EngineDeadError(
+                f"Replica {self._replica} was not ready within {config.init_timeout_s:.0f} s (--init-timeout-s)."
+            ) from None
         except QanatError as error:
             raise error_of(error.code, f"Replica {self._replica}: {error.message}") from None
         assert isinstance(ready, Ready)
