@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from qanat.platforms.cpu import CpuPlatform
+from qanat.platforms.gloo import GlooGroup
 from qanat.platforms.groups import (
     CollectiveError,
     ConnectedGroup,
@@ -19,7 +20,7 @@ from qanat.platforms.groups import (
 )
 from qanat.platforms.metered import MeteredGroup
 from qanat.platforms.notes import Notes
-from tests.support.rank_threads import SECRET, joined, on_ranks
+from tests.support.rank_threads import joined, on_ranks
 
 
 def test_one_rank_exchanges_nothing_and_copies_nothing() -> None:
@@ -65,22 +66,28 @@ def test_a_rank_that_nobody_joins_gives_up() -> None:
         joined(0, 2, Notes(lambda key, value: None), timeout_s=0.5)
 
 
+class Impostor(GlooGroup):
+    """Knows the port and the number that gloo asks for, but not the secret; says what a rank might say, and stays."""
+
+    has_been_heard = threading.Event()
+
+    def _prove(self, secret: bytes) -> None:
+        self._group.send([torch.zeros(32, dtype=torch.uint8)], 0, 0).wait()
+        assert self.has_been_heard.wait(60)
+
+
 def test_a_stranger_that_takes_a_ranks_place_is_noticed_before_anything_is_said() -> None:
-    """It knows the port and the number that gloo asks for, but not the secret of the group."""
     notes = Notes(lambda key, value: None)
-
-    def run(rank: int) -> str:
-        place = Place(rank, 2, "127.0.0.1", SECRET if rank == 0 else b"guessed", 10.0, 10.0)
+    with ThreadPoolExecutor(1) as pool:
+        stranger = pool.submit(Impostor, Place(1, 2, "127.0.0.1", b"", 60.0, 60.0), notes)
         try:
-            CpuPlatform().join(place, notes)
-        except RuntimeError as error:
-            return str(error)
-        return "joined"
-
-    with ThreadPoolExecutor(2) as pool:
-        words = list(pool.map(run, range(2)))
-    assert words[0] == "whoever connected as rank 1 does not know the group's secret"
-    assert words[1] != "joined"
+            with pytest.raises(
+                RuntimeError, match="whoever connected as rank 1 does not know the group's secret"
+            ):
+                joined(0, 2, notes)
+        finally:
+            Impostor.has_been_heard.set()
+            stranger.result()
 
 
 def test_a_rank_that_waits_for_another_one_gives_up_when_the_group_is_abandoned() -> None:
