@@ -75,7 +75,10 @@ def test_it_starts_tells_the_stages_verifies_and_leaves_it_running(make: Make) -
     assert machine.up("--stop")[0] == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, *(pytest.param(one, marks=pytest.mark.slow) for one in (signal.SIGTERM, signal.SIGHUP))],
+)
 def test_a_signal_stops_what_runs(make: Make, number: signal.Signals) -> None:
     machine = make()
     process = machine.begin(*QUICK)
@@ -110,7 +113,8 @@ def test_a_signal_that_is_ignored_stays_so(make: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stage", "signature"), [("load", "out of memory"), ("capture", "TASK_QUEUE_ENABLE")]
+    ("stage", "signature"),
+    [("load", "out of memory"), pytest.param("capture", "TASK_QUEUE_ENABLE", marks=pytest.mark.slow)],
 )
 def test_a_start_that_dies_is_explained_and_stopped(make: Make, stage: str, signature: str) -> None:
     machine = make(end_at=stage, how="die")

@@ -86,15 +86,15 @@ def test_a_line_without_an_end_takes_no_more_memory_than_a_block() -> None:
     assert lines[-1].text == "EI0006" and statistics.num_lines == 2
 
 
-def test_the_same_fault_a_million_times_is_kept_once(tmp_path: Path) -> None:
+def test_the_same_fault_thousands_of_times_is_kept_once(tmp_path: Path) -> None:
     lines = "".join(
         f"(Worker_TP{number % 8} pid={number % 8}) ERROR 11-17 08:14:{number % 60:02d} [a.py:{number % 97}] "
         f"RuntimeError: tensor {number} is strange\n"
-        for number in range(20_000)
+        for number in range(5_000)
     )
     diagnosis = diagnose_bytes(tmp_path, lines.encode())
     (problem,) = diagnosis.problems
-    assert problem.num_seen == 20_000 and len(problem.processes) == 8
+    assert problem.num_seen == 5_000 and len(problem.processes) == 8
 
 
 def test_prefixes_are_taken_apart() -> None:
@@ -175,7 +175,7 @@ def test_a_fault_keeps_little_of_each_line(tmp_path: Path) -> None:
 
 
 def test_a_log_that_goes_on_behind_waiting_does_not_hang(tmp_path: Path) -> None:
-    filler = b'INFO:     10.0.0.9:40404 - "POST /v1/completions HTTP/1.1" 200 OK\n' * 20_000
+    filler = b'INFO:     10.0.0.9:40404 - "POST /v1/completions HTTP/1.1" 200 OK\n' * 5_000
     waits = b"".join(
         b"(EngineCore pid=9) INFO 11-17 09:%02d:13 [shm_broadcast.py:466] No available shared memory broadcast "
         b"block found in 60 second(s).\n" % minute
@@ -193,11 +193,11 @@ def test_from_very_many_faults_on_known_ones_are_counted(
     monkeypatch.setattr(scan_module, "MAX_LINES_IN_DETAIL", 1000)
     unknown = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\nValueError: a\n'
     known = "Traceback (most recent call last):\nRuntimeError: numAcceptedTokens[0]=4 exceeds\n"
-    diagnosis = diagnose_bytes(tmp_path, ((unknown + known) * 20_000).encode())
+    diagnosis = diagnose_bytes(tmp_path, ((unknown + known) * 12_000).encode())
     counts = {one.signature.name if one.signature else "?": one.num_seen for one in diagnosis.problems}
-    assert counts["L014"] == 20_000 and 0 < counts["?"] < 20_000
+    assert counts["L014"] == 12_000 and 0 < counts["?"] < 12_000
     ((_, statistics),) = diagnosis.sources
-    assert statistics.num_lines == 100_000 and 0 < statistics.brief_from < 100_000
+    assert statistics.num_lines == 60_000 and 0 < statistics.brief_from < 60_000
     assert f"from line {statistics.brief_from:,} on" in text_report(diagnosis)
 
 

@@ -437,7 +437,7 @@ NAMES = [
 ARGUMENTS = st.sampled_from([None, DENSE, {**EXPERTS, **MTP}, {**HYBRID, **MTP, **full_graphs(4, 8)}])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.dictionaries(st.sampled_from(NAMES), NUMBERS),
     st.dictionaries(st.sampled_from(NAMES), NUMBERS),
@@ -456,7 +456,7 @@ def test_no_figures_stop_the_answers(
     json.dumps(json_report(given_evidence, verdicts), allow_nan=False)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     st.dictionaries(st.sampled_from([*RESULT, "spec_decode_acceptance_rate"]), NUMBERS | st.text()), ARGUMENTS
 )

@@ -48,7 +48,19 @@ WISHES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("wish", WISHES, ids=lambda wish: "-".join(str(one) for one in wish.values())[:70])
+SLOW = ("num_prefill", "concurrency")
+"""What is planned elsewhere in small: wishes with one of these are for the slow suite."""
+CASES = [
+    pytest.param(
+        wish,
+        id="-".join(str(one) for one in wish.values())[:70],
+        marks=[pytest.mark.slow] if any(key in wish for key in SLOW) else [],
+    )
+    for wish in WISHES
+]
+
+
+@pytest.mark.parametrize("wish", CASES)
 def test_a_planned_folder_is_clean(wish: dict[str, Any], tmp_path: Path) -> None:
     planned = plan(Wish(**wish), load_knowledge())
     files = render(planned, RenderOptions())

@@ -258,7 +258,7 @@ def test_ray_workers_join_the_head_and_serve_nothing(tmp_path: Path) -> None:
 texts = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=12)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(text=texts, name=texts.filter(bool), value=texts)
 def test_any_text_of_a_plan_reaches_the_engine_unchanged(
     tmp_path_factory: pytest.TempPathFactory, text: str, name: str, value: str
