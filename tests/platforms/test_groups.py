@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from qanat.platforms.cpu import CpuPlatform
 from qanat.platforms.gloo import GlooGroup
 from qanat.platforms.groups import (
     CollectiveError,
