@@ -124,3 +124,10 @@ def test_wrong_defaults_are_refused_before_anything_is_loaded(
     shutil.copy(demo_model / "config.json", tmp_path)  # there are no weights to be missed
     with pytest.raises(ConfigError):
         LLM(str(tmp_path), **OPTIONS, **option)
+
+
+def test_it_is_one_replica_and_says_so(demo_model: Path) -> None:
+    with LLM(str(demo_model), **OPTIONS, data_parallel_size=2) as model:
+        (decision,) = [one for one in model.decisions if one.field == "--data-parallel-size"]
+        assert (decision.wanted, decision.got) == (2, 1) and "AsyncEngine" in decision.why
+        assert model.generate("Hello", SamplingParams(max_tokens=2))[0].outputs[0].token_ids
