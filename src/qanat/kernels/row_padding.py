@@ -18,6 +18,9 @@ FIXED_ROWS = 32
 FIXED_WIDE_ROWS = 16
 """Rows of every fp32 product over more inputs than that, and the fewest of one over fewer."""
 
+FIXED_HEAD_ROWS = 4
+"""Rows that a tile of a head is multiplied with: one row costs no more than alone, 16 a little more than together."""
+
 
 def padded_rows(num_rows: int) -> int:
     """The next of 2, 3, 4, 6, 8, 12 ... 192, 256, and beyond that the next multiple of 256."""

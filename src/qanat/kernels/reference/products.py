@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from qanat.kernels.row_padding import (
+    FIXED_HEAD_ROWS,
     FIXED_ROWS,
     FIXED_WIDE_ROWS,
     MAX_UNCUT_INPUTS,
@@ -54,16 +55,16 @@ def wide_product(x: Tensor, weight: Tensor) -> Tensor:
     """The same of x fp32 with a result in fp32; a narrow weight is widened tile by tile."""
     num_rows, num_inputs = x.shape
     num_outputs = weight.shape[0]
-    step = ROW_GRANULE if num_inputs <= MAX_UNCUT_INPUTS else FIXED_WIDE_ROWS
-    columns = _filled_up(x, padded_wide_rows(num_rows)).t()
-    out = x.new_empty(num_outputs, columns.shape[1])
+    step = ROW_GRANULE if num_inputs <= MAX_UNCUT_INPUTS else FIXED_HEAD_ROWS
+    rows = _filled_up(x, padded_wide_rows(num_rows))
+    out = x.new_empty(rows.shape[0], num_outputs)
     tile_rows = num_outputs if weight.dtype == torch.float32 else max(TILE_BYTES // (4 * num_inputs), 1)
     for first in range(0, num_outputs, tile_rows):
         tile = weight[first : first + tile_rows].float()
         for start in range(0, num_rows, step):
-            stop = start + step
-            torch.mm(tile, columns[:, start:stop], out=out[first : first + tile_rows, start:stop])
-    return out[:, :num_rows].t().contiguous()
+            part = slice(start, start + step)
+            out[part, first : first + tile_rows] = F.linear(rows[part], tile)
+    return out[:num_rows]
 
 
 def _filled_up(x: Tensor, num_rows: int) -> Tensor:
