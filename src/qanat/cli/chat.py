@@ -18,10 +18,10 @@ from qanat.config.engine_config import (
     EngineConfig,
     ExecutionOptions,
     ModelOptions,
-    ParallelOptions,
     SchedulerOptions,
 )
 from qanat.config.options import option, options_of
+from qanat.config.parallel_options import ParallelOptions
 from qanat.config.prepare import prepare
 from qanat.config.values import Kind
 
