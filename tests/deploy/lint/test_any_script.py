@@ -52,7 +52,9 @@ def test_checking_ends_and_can_be_reported(files: list[tuple[str, str]], image: 
         place = finding.place
         assert 0 <= place.start <= place.end <= len(texts[place.path])
     text_report(findings, len(texts), len(texts))
-    json.dumps([json_report(findings, len(texts), len(texts)), sarif_report(findings, load_knowledge().rules, "1")])
+    json.dumps(
+        [json_report(findings, len(texts), len(texts)), sarif_report(findings, load_knowledge().rules, "1")]
+    )
 
 
 @settings(max_examples=100, deadline=None)
