@@ -15,8 +15,8 @@ class ParallelOptions:
     tensor_parallel_size: int = option(
         Kind.COUNT,
         1,
-        "Ranks that share every layer, on this host; each but the first is a process of its own. More than the machine "
-        "or the model allows become as many as they do.",
+        "Ranks that share every layer, on this host or on all of --nnodes; each but the first is a process of its own. "
+        "On one host, more than the machine or the model allows become as many as they do.",
         aliases=("-tp",),
         minimum=1,
     )
