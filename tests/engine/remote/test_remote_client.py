@@ -66,7 +66,8 @@ async def pair(config_there: ResolvedConfig = CONFIG) -> AsyncIterator[Pair]:
         for client in made.clients:
             await client.stop()
         await hosts.close()
-        part.cancel()
+        if not part.cancelling():
+            part.cancel()
         await asyncio.gather(part, return_exceptions=True)
 
 

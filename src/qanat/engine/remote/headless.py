@@ -45,7 +45,7 @@ async def _until_signal(config: ResolvedConfig, say: Callable[[str], None]) -> i
     serving = asyncio.create_task(take_part(config, say))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, serving.cancel)
+        loop.add_signal_handler(number, lambda: serving.cancelling() or serving.cancel())
     await asyncio.wait({serving})
     return 0 if serving.cancelled() else serving.result()
 

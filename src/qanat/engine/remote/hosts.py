@@ -43,6 +43,7 @@ ADDRESS_FLAG = "--data-parallel-address"
 PORT_FLAG = "--data-parallel-rpc-port"
 QUIET_S = 10.0
 """Attempts to connect with a wrong key are told of so often."""
+LINGER_MS = 1000
 MAX_REFUSALS = 5
 """So many are named if hosts are missing at last."""
 KEY_ADVICE = "QANAT_CLUSTER_KEY must be the same for every process of the service"
@@ -162,11 +163,13 @@ class RemoteHosts:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._context.closed:
             return
-        for host in list(self._hosts.values()):
-            await self.send(host, Farewell(reason))
-            self._lose(host, "is not needed any more")
-        self._connections.close()
-        self._context.destroy(linger=1000)
+        try:
+            for host in list(self._hosts.values()):
+                await self.send(host, Farewell(reason))
+                self._lose(host, "is not needed any more")
+        finally:
+            self._connections.close()
+            self._context.destroy(linger=LINGER_MS)
 
     async def _receive(self) -> None:
         while True:

@@ -66,14 +66,14 @@ class Relay:
         """Ends all cores."""
         tasks = [*self._tasks.values(), *self._questions]
         for task in tasks:
-            task.cancel()
+            _cancel_once(task)
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _stop(self, life: int) -> asyncio.Task[None] | None:
         """Has the task of a core end it; returns the task, None if there is none."""
         task = self._tasks.get(life)
         if task is not None:
-            task.cancel()
+            _cancel_once(task)
         return task
 
     async def _run(self, replica: int, life: int, before: asyncio.Task[None] | None) -> None:
@@ -109,3 +109,9 @@ class Relay:
         client = self._clients.get(life)
         text = await client.ask_for_stacks() if client is not None else "(no process)"
         await self._line.send(Stacks(life, text))
+
+
+def _cancel_once(task: asyncio.Task[None]) -> None:
+    """Cancels a task unless that was done before: a second time would interrupt it while it ends its core."""
+    if not task.cancelling():
+        task.cancel()
