@@ -91,6 +91,11 @@ def test_variables_of_vllm_that_stand_for_a_flag(name: str, text: str, field: st
     assert unchanged == given and decision.got == "ignored"
 
 
+def test_the_value_of_a_misspelled_secret_is_not_printed() -> None:
+    (decision,) = read_environment({"QANAT_CLUSTR_KEY": "s3cret s3cret s3cret"}).decisions
+    assert "s3cret" not in str(decision) and "QANAT_CLUSTER_KEY" in str(decision)
+
+
 def test_zero_gibibytes_leave_the_size_to_the_engine() -> None:
     wishes, (decision,) = honour(EngineConfig(), read_environment({"VLLM_CPU_KVCACHE_SPACE": "0"}))
     assert wishes.kv_cache_memory_bytes is None and decision.got == "ignored"

@@ -24,6 +24,8 @@ FILE_VARIABLE = "QANAT_CONFIG"
 CLUSTER_KEY_VARIABLE = "QANAT_CLUSTER_KEY"
 """Holds the secret of a service on several hosts; see `qanat.config.cluster_key`."""
 _LINK_VALUE = re.compile(r"(tcp|udp|sctp)://")
+_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL")
+"""A name that is not known may be a secret's, misspelled."""
 
 
 @dataclass(frozen=True)
@@ -105,9 +107,11 @@ def read_environment(
                 why += f"; dropped upstream after {table.dropped[name]}"
             decisions.append(Decision(name, HIDDEN if name in table.secret else text, outcome, why))
         elif name.startswith((VARIABLE_PREFIX, "VLLM_")):
-            known = flag_names if name.startswith(VARIABLE_PREFIX) else [*table.said, *table.honoured]
+            own = [*flag_names, CLUSTER_KEY_VARIABLE]
+            known = own if name.startswith(VARIABLE_PREFIX) else [*table.said, *table.honoured]
             why = f"no such variable is known here{did_you_mean(name, known)}"
-            decisions.append(Decision(name, text, "ignored", why))
+            shown = HIDDEN if _SECRET_NAME.search(name) else text
+            decisions.append(Decision(name, shown, "ignored", why))
     if links:
         why = (
             "Kubernetes sets them for a service named qanat; enableServiceLinks: false keeps them out, and the port "

@@ -163,14 +163,16 @@ class ProcessClient:
 
     async def stop(self) -> None:
         """Ends the process by closing its standard input; by force if that does not help. Safe to call twice."""
-        if self._process is not None and self._exit is not None and not self._exit.done():
-            assert self._process.stdin is not None
-            self._process.stdin.close()
-            done, _ = await asyncio.wait({self._exit}, timeout=STOP_TIMEOUT_S)
-            if not done:
-                self._process.kill()
-                await self._exit
-        self._release()
+        try:
+            if self._process is not None and self._exit is not None and not self._exit.done():
+                assert self._process.stdin is not None
+                self._process.stdin.close()
+                done, _ = await asyncio.wait({self._exit}, timeout=STOP_TIMEOUT_S)
+                if not done:
+                    self._process.kill()
+                    await self._exit
+        finally:  # also when this is cancelled: a context that is left to the garbage collector blocks the loop
+            self._release()
 
     def _bound_socket(self, kind: int, name: str) -> zmq.asyncio.Socket:
         socket = self._context.socket(kind)
