@@ -26,7 +26,7 @@ from qanat.engine.remote.messages import (
     ToHost,
     Welcome,
 )
-from qanat.engine.remote.sockets import Connections, LinkEvent, host_socket
+from qanat.engine.remote.sockets import Connections, LinkEvent, host_socket, in_one, in_pieces
 
 LINGER_MS = 500
 MAX_FAILURES = 3
@@ -111,7 +111,7 @@ class HeadLine:
         """Hears the head until it is gone.
 
         Args:
-            handle: is given every message but beats, with its second frame.
+            handle: is given every message but beats, with its payload.
 
         Raises:
             HeadLostError: always, in the end.
@@ -126,9 +126,9 @@ class HeadLine:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def send(self, message: FromHost, payload: bytes | None = None) -> None:
+    async def send(self, message: FromHost, payload: bytes = b"") -> None:
         """Queues a message for the head."""
-        frames = [msgspec.msgpack.encode(message), *([] if payload is None else [payload])]
+        frames = [msgspec.msgpack.encode(message), *in_pieces(payload)]
         with contextlib.suppress(zmq.ZMQError):  # it is gone; that is noticed elsewhere
             await self._socket.send_multipart(frames, flags=zmq.NOBLOCK)
 
@@ -142,9 +142,9 @@ class HeadLine:
         self._context.destroy(linger=LINGER_MS)
 
     async def _receive(self) -> tuple[ToHost, bytes]:
-        frames = await self._socket.recv_multipart()
+        first, *pieces = await self._socket.recv_multipart()
         self._heard_s = time.monotonic()
-        return self._decoder.decode(frames[0]), frames[1] if len(frames) > 1 else b""
+        return self._decoder.decode(first), in_one(pieces)
 
     async def _answer(self) -> HostReport:
         while True:

@@ -35,7 +35,7 @@ from qanat.engine.remote.messages import (
     ToHost,
     Welcome,
 )
-from qanat.engine.remote.sockets import Connections, LinkEvent, head_socket
+from qanat.engine.remote.sockets import Connections, LinkEvent, head_socket, in_one, in_pieces
 
 logger = logging.getLogger(__name__)
 
@@ -147,9 +147,9 @@ class RemoteHosts:
         host.listeners[life] = listener
         return life
 
-    async def send(self, host: Host, message: ToHost, payload: bytes | None = None) -> None:
+    async def send(self, host: Host, message: ToHost, payload: bytes = b"") -> None:
         """Queues a message for a host; if it has just gone, its listeners are told instead."""
-        frames = [host.identity, msgspec.msgpack.encode(message), *([] if payload is None else [payload])]
+        frames = [host.identity, msgspec.msgpack.encode(message), *in_pieces(payload)]
         try:
             await self._socket.send_multipart(frames, flags=zmq.NOBLOCK)
         except zmq.ZMQError as error:
@@ -176,12 +176,12 @@ class RemoteHosts:
             identity, *frames = await self._socket.recv_multipart()
             try:
                 message = self._decoder.decode(frames[0])
-            except (msgspec.MsgspecError, IndexError):
+            except (msgspec.MsgspecError, IndexError, RecursionError):
                 logger.warning(
                     "Something that is no host of this service has sent a message to %s.", self._place
                 )
                 continue
-            await self._take(identity, message, frames[1] if len(frames) > 1 else b"")
+            await self._take(identity, message, in_one(frames[1:]))
 
     async def _take(self, identity: bytes, message: FromHost, payload: bytes) -> None:
         host = self._hosts.get(identity)

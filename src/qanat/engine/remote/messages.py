@@ -1,6 +1,7 @@
-"""What the head and the other hosts tell each other: msgpack in the first frame, what a core says or hears in another.
+"""What the head and the other hosts tell each other: msgpack in the first frame, what a core says or hears in more.
 
-The second frame is passed on as it is. A core is known by its life, a number that the head never gives twice.
+The payload, in those further frames, is passed on as it is. A core is known by its life, a number that the head never
+gives twice.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class StopCore(msgspec.Struct, tag=True, frozen=True):
 
 
 class ForCore(msgspec.Struct, tag=True, frozen=True):
-    """The head to a host: the second frame is for this core."""
+    """The head to a host: the payload is for this core."""
 
     life: int
 
@@ -70,7 +71,7 @@ class AskForStacks(msgspec.Struct, tag=True, frozen=True):
 
 
 class CoreUp(msgspec.Struct, tag=True, frozen=True):
-    """A host: the core serves; the second frame is its `Ready`."""
+    """A host: the core serves; the payload is its `Ready`."""
 
     life: int
     pid: int
@@ -78,7 +79,7 @@ class CoreUp(msgspec.Struct, tag=True, frozen=True):
 
 
 class CoreSaid(msgspec.Struct, tag=True, frozen=True):
-    """A host: the second frame is what this core said."""
+    """A host: the payload is what this core said."""
 
     life: int
 

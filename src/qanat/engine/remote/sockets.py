@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 
 import zmq
 import zmq.asyncio
@@ -11,7 +12,12 @@ from zmq.utils.monitor import recv_monitor_message
 
 from qanat.config.cluster_key import cluster_secret
 
-MAX_MESSAGE_BYTES = 2**30
+PIECE_BYTES = 2**16
+"""Payloads travel in frames of at most this size."""
+MAX_FRAME_BYTES = 2 * PIECE_BYTES
+"""Of a frame that is announced to be larger nothing is read. Holds before the secret is proven too, so it is small."""
+HANDSHAKE_MS = 5_000
+"""Who has not proven the secret by then is hung up on: a stranger may hold a file and a frame for so long."""
 CONNECTION_HEARTBEAT_MS = 5_000
 CONNECTION_TIMEOUT_MS = 20_000
 """The head's system forgets connections that lead nowhere; who is alive is told by beats, sooner."""
@@ -76,6 +82,16 @@ class Connections:
         return None
 
 
+def in_pieces(payload: bytes) -> list[bytes]:
+    """The frames in which a payload travels; none for an empty one."""
+    return [payload[start : start + PIECE_BYTES] for start in range(0, len(payload), PIECE_BYTES)]
+
+
+def in_one(pieces: Sequence[bytes]) -> bytes:
+    """What `in_pieces` has cut."""
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
 def head_socket(context: zmq.asyncio.Context) -> zmq.asyncio.Socket:
     """The head's end, not yet bound: it hears all hosts, and sending to one that is gone fails at once.
 
@@ -84,6 +100,7 @@ def head_socket(context: zmq.asyncio.Context) -> zmq.asyncio.Socket:
     """
     socket = _socket(context, zmq.ROUTER)
     socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+    socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
     socket.setsockopt(zmq.HEARTBEAT_IVL, CONNECTION_HEARTBEAT_MS)
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, CONNECTION_TIMEOUT_MS)
     if secret := cluster_secret("replicas"):
@@ -111,6 +128,6 @@ def _socket(context: zmq.asyncio.Context, kind: int) -> zmq.asyncio.Socket:
     socket = context.socket(kind)
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.IPV6, 1)
-    socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
+    socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
     socket.set_hwm(0)
     return socket
