@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import importlib
 import logging
-import resource
 import signal
 from collections.abc import Callable
 
+from qanat.core.open_files import allow_open_files
 from qanat.router.assembly import Router
 from qanat.router.config import RouterConfig
 
 MAX_FILES = 1 << 17
+"""Every stream has two."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -28,18 +28,9 @@ def serve(config: RouterConfig, say: Callable[[str], None]) -> int:
     Raises:
         ConfigError: it cannot start.
     """
-    _allow_many_files()
+    allow_open_files(MAX_FILES)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(_serve(config, say))
-
-
-def _allow_many_files() -> None:
-    """Every stream has two open files; the usual limit of 1,024 would be reached with 500 of them."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

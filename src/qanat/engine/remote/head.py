@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 
 from qanat.config.resolved import ResolvedConfig
 from qanat.core.errors import ConfigError
+from qanat.core.open_files import allow_open_files
 from qanat.engine.core_client import ClientFactory
 from qanat.engine.remote.hosts import RemoteHosts
 from qanat.engine.remote.identity import traits_of
@@ -16,6 +17,9 @@ from qanat.engine.remote.messages import JOIN_TIMEOUT_S
 from qanat.engine.remote.remote_client import RemoteClient
 from qanat.engine.replica import Seat
 from qanat.engine.restarts import RestartBudget
+
+MAX_FILES = 2**14
+"""Those who have not proven the secret hold one each for a while, beside clients and hosts."""
 
 
 @contextlib.asynccontextmanager
@@ -35,6 +39,7 @@ async def seats_of(config: ResolvedConfig, max_restarts: int) -> AsyncIterator[l
         return
     remote = [rank for rank in parallel.served_ranks if rank not in parallel.local_ranks]
     traits = await asyncio.to_thread(traits_of, config)
+    allow_open_files(MAX_FILES)
     hosts = RemoteHosts(
         parallel.address, parallel.rpc_port, remote, traits, is_return_wished=max_restarts > 0
     )
