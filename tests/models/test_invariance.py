@@ -31,12 +31,16 @@ def model(request: pytest.FixtureRequest, dtype: torch.dtype) -> CausalLM:
     return load_dummy(dataclasses.replace(CONFIGS[request.param], intermediate_size=512), dtype, seed=3)
 
 
-@pytest.fixture(scope="module")
-def whole(model: CausalLM) -> tuple[Tensor, list[Tensor]]:
-    """Scores of all rows in one step, and the states behind the last."""
+def in_one_step(model: CausalLM) -> tuple[Tensor, list[Tensor]]:
+    """Scores of all rows, and the states behind the last."""
     runner = ForwardRunner(model)
     (scores,) = runner.step([("r", TOKENS)])
     return scores, states(runner, "r")
+
+
+@pytest.fixture(scope="module")
+def whole(model: CausalLM) -> tuple[Tensor, list[Tensor]]:
+    return in_one_step(model)
 
 
 @pytest.fixture(params=[1, 3], ids="threads={}".format)
@@ -75,11 +79,10 @@ def check(model: CausalLM, whole: tuple[Tensor, list[Tensor]], cuts: list[int], 
         assert torch.equal(ours, theirs)
 
 
-def test_a_prompt_and_then_token_by_token(
-    model: CausalLM, whole: tuple[Tensor, list[Tensor]], num_threads: int
-) -> None:
-    """What a resumed request reads at once, the uninterrupted one has generated one by one."""
-    check(model, whole, list(range(60, NUM_TOKENS)), [0])
+@pytest.mark.usefixtures("num_threads")
+def test_a_prompt_and_then_token_by_token(model: CausalLM) -> None:
+    """What a resumed request reads at once, the uninterrupted one has generated one by one, on as many threads."""
+    check(model, in_one_step(model), list(range(60, NUM_TOKENS)), [0])
 
 
 @settings(max_examples=4, deadline=None)

@@ -1,7 +1,8 @@
 """How many rows a product really has, so that a row's bits do not depend on it. No torch here: the memory plan counts.
 
 A library for matrix products cuts a sum over many inputs into parts, and where it cuts depends on the number of rows
-(measured: oneDNN 3.12 on AVX-512 and AMX, MKL 2024.2; 1 to 4 threads). Sums over few inputs it never cuts.
+(measured: oneDNN 3.12 on AVX-512 and AMX, MKL 2024.2; 1 to 4 threads). Sums over few inputs it never cuts on processors
+with AVX-512; whether that holds is tried out (`qanat.kernels.reference.uncut`).
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from qanat.kernels.reference.elementwise import elementwise
-from qanat.kernels.row_padding import padded_query_rows
+from qanat.kernels.reference.uncut import max_uncut_inputs
+from qanat.kernels.row_padding import FIXED_WIDE_ROWS, padded_query_rows, padded_wide_rows
 
 KEYS_PER_CHUNK = 256
 """Keys read at a time, rounded down to whole blocks (at least one block)."""
@@ -93,7 +94,7 @@ def _rows_at_once(num_heads: int, head_dim: int, num_keys: int) -> int:
 
 def _requests_at_once(num_heads: int, num_kv_heads: int, head_dim: int, num_keys: int) -> int:
     """Requests of one row each whose keys, values (in two types), scores and sums fit half the scratch."""
-    num_rows = padded_query_rows(num_heads // num_kv_heads, head_dim)
+    num_rows = _filled_rows(num_heads // num_kv_heads, head_dim)
     bytes_per_head = 4 * (4 * num_keys * head_dim + num_rows * (3 * num_keys + 3 * head_dim))
     return max(MAX_SCRATCH_BYTES // 2 // (num_kv_heads * bytes_per_head), 1)
 
@@ -116,7 +117,7 @@ def _attend(q: Tensor, kv_cache: Tensor, block_tables: Tensor, ends: Sequence[in
     group = num_heads // num_kv_heads
     num_grouped = num_rows * group
     # [B, KV heads, n * group, D]: the query heads that share a KV head become rows of one product.
-    shape = (num_requests, num_kv_heads, padded_query_rows(num_grouped, head_dim))
+    shape = (num_requests, num_kv_heads, _filled_rows(num_grouped, head_dim))
     grouped = q.new_zeros(*shape, head_dim, dtype=torch.float32)
     own = grouped[:, :, :num_grouped].unflatten(2, (num_rows, group))
     own.copy_(q.unflatten(2, (num_kv_heads, group)).transpose(1, 2)).mul_(scale)
@@ -127,12 +128,24 @@ def _attend(q: Tensor, kv_cache: Tensor, block_tables: Tensor, ends: Sequence[in
     for begin in range(0, ends[0], chunk):
         left = [end - begin for end in ends if end > begin]
         keys, values = _read(kv_cache, block_tables[: len(left)], begin, left, chunk)
-        scores = torch.bmm(grouped[: len(left)].flatten(0, 1), keys.flatten(0, 1).transpose(1, 2))
+        scores = _products(grouped[: len(left)].flatten(0, 1), keys.flatten(0, 1).transpose(1, 2))
         scores = scores.unflatten(0, (len(left), num_kv_heads))
         _mask(scores[:, :, :num_grouped].unflatten(2, (num_rows, group)), left)
         _fold(sums, scores, values)
     attended = (sums.weighted / sums.total)[:, :, :num_grouped].unflatten(2, (num_rows, group))
     return attended.transpose(1, 2).reshape(q.shape)
+
+
+def _filled_rows(num_rows: int, head_dim: int) -> int:
+    return padded_query_rows(num_rows, head_dim) if max_uncut_inputs() else padded_wide_rows(num_rows)
+
+
+def _products(rows: Tensor, others: Tensor) -> Tensor:
+    """Products of rows [B, P, K] with [B, K, N]; always of as many rows where their number changes the sums."""
+    if max_uncut_inputs():
+        return torch.bmm(rows, others)
+    parts = [torch.bmm(part.contiguous(), others) for part in rows.split(FIXED_WIDE_ROWS, 1)]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
 
 
 def _mask(scores: Tensor, left: Sequence[int]) -> None:
@@ -154,7 +167,7 @@ def _fold(sums: _Sums, scores: Tensor, values: Tensor) -> None:
     weights = elementwise(torch.exp, scores.sub_(highest))
     decay = elementwise(torch.exp, peak.sub_(highest))
     total.mul_(decay).add_(weights.sum(-1, keepdim=True))
-    weighted.mul_(decay).flatten(0, 1).baddbmm_(weights.flatten(0, 1), values.flatten(0, 1))
+    weighted.mul_(decay).flatten(0, 1).add_(_products(weights.flatten(0, 1), values.flatten(0, 1)))
     peak.copy_(highest)
 
 

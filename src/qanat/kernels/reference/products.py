@@ -2,7 +2,7 @@
 
 Over few inputs rows are multiplied as they come. Over many, always the same number of rows is multiplied at a time,
 with rows of zeros for what is missing, and the weights are the left factor, which is less work for so few rows. A long
-prompt pays with about twice the time of one product.
+prompt pays with about twice the time of one product. On some processors few inputs are as many: see `uncut`.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from qanat.kernels.reference.uncut import filled_up, max_uncut_inputs, uncut_product
 from qanat.kernels.row_padding import (
     FIXED_HEAD_ROWS,
     FIXED_ROWS,
     FIXED_WIDE_ROWS,
-    MAX_UNCUT_INPUTS,
     ROW_GRANULE,
-    padded_rows,
     padded_wide_rows,
 )
 
@@ -37,16 +36,16 @@ def product(x: Tensor, weight: Tensor) -> Tensor:
     if weight.numel() <= MAX_TINY_SIZE:
         return _tiny_product(x, weight)
     is_wide = x.dtype == torch.float32
-    if num_inputs <= MAX_UNCUT_INPUTS:
+    if num_inputs <= max_uncut_inputs():
         if not is_wide and weight.numel() <= MAX_SMALL_SIZE:
             return product(x.float(), weight.float()).to(x.dtype)
-        parts = [_uncut_product(part, weight) for part in x.split(ROW_GRANULE)]
+        parts = [uncut_product(part, weight) for part in x.split(ROW_GRANULE)]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
     out = x.new_empty(num_rows, weight.shape[0])
     step = FIXED_WIDE_ROWS if is_wide else FIXED_ROWS
     for start in range(0, num_rows, step):
         part = x[start : start + step]
-        columns = torch.mm(weight, _filled_up(part, step).t())
+        columns = torch.mm(weight, filled_up(part, step).t())
         out[start : start + step] = columns[:, : len(part)].t()
     return out
 
@@ -55,8 +54,8 @@ def wide_product(x: Tensor, weight: Tensor) -> Tensor:
     """The same of x fp32 with a result in fp32; a narrow weight is widened tile by tile."""
     num_rows, num_inputs = x.shape
     num_outputs = weight.shape[0]
-    step = ROW_GRANULE if num_inputs <= MAX_UNCUT_INPUTS else FIXED_HEAD_ROWS
-    rows = _filled_up(x, padded_wide_rows(num_rows))
+    step = ROW_GRANULE if num_inputs <= max_uncut_inputs() else FIXED_HEAD_ROWS
+    rows = filled_up(x, padded_wide_rows(num_rows))
     out = x.new_empty(rows.shape[0], num_outputs)
     tile_rows = num_outputs if weight.dtype == torch.float32 else max(TILE_BYTES // (4 * num_inputs), 1)
     for first in range(0, num_outputs, tile_rows):
@@ -67,22 +66,6 @@ def wide_product(x: Tensor, weight: Tensor) -> Tensor:
     return out[:num_rows]
 
 
-def _filled_up(x: Tensor, num_rows: int) -> Tensor:
-    """The rows and others behind them, whatever these are; contiguous, as the library has other ways for strides."""
-    num_own = x.shape[0]
-    if num_own == num_rows:
-        return x.contiguous()
-    if num_own == 1:
-        return x.expand(num_rows, -1).contiguous()
-    return torch.cat((x, x.new_zeros(num_rows - num_own, x.shape[1])))
-
-
 def _tiny_product(x: Tensor, weight: Tensor) -> Tensor:
     shared = weight.float().t().expand(x.shape[0], -1, -1)
     return torch.bmm(x.float().unsqueeze(1), shared).squeeze(1).to(x.dtype)
-
-
-def _uncut_product(x: Tensor, weight: Tensor) -> Tensor:
-    num_rows = x.shape[0]
-    num_filled = padded_wide_rows(num_rows) if x.dtype == torch.float32 else padded_rows(num_rows)
-    return F.linear(_filled_up(x, num_filled), weight)[:num_rows]
