@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import struct
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
+import zmq.asyncio
 
 from qanat.config.env import CLUSTER_KEY_VARIABLE
-from qanat.engine.remote import sockets
-from qanat.engine.remote.hosts import RemoteHosts
-from qanat.engine.remote.messages import CoreSaid, ForCore, ToHost
+from qanat.core.errors import ConfigError, EngineDeadError
+from qanat.engine.remote import quiet, sockets
+from qanat.engine.remote.hosts import MAX_REFUSALS_TOLD, RemoteHosts
+from qanat.engine.remote.messages import CoreSaid, ForCore, Hello, ToHost
+from qanat.engine.remote.quiet import QUIET_S, Quiet
 from qanat.engine.remote.sockets import MAX_FRAME_BYTES, PIECE_BYTES, in_one, in_pieces
-from tests.engine.remote.test_joining import KEY, WAIT_S, head, line_to, report
+from tests.engine.remote.test_joining import KEY, WAIT_S, head, line_to, report, until
 
 pytestmark = pytest.mark.asyncio
 
@@ -92,6 +97,42 @@ async def test_pieces_become_one_again(num_bytes: int) -> None:
     pieces = in_pieces(payload[:num_bytes])
     assert all(0 < len(piece) <= PIECE_BYTES for piece in pieces)
     assert in_one(pieces) == payload[:num_bytes]
+
+
+async def test_what_strangers_say_stands_in_few_short_lines_of_the_log(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quiet, "QUIET_S", math.inf)
+    forged = msgspec.structs.replace(report(1), host="h\nERROR forged", traits={"a\nb": "Z" * 50_000})
+    async with head(1) as hosts, line_to(hosts) as line:
+        for _ in range(50):
+            await line.send(Hello(forged))
+        with zmq.asyncio.Context() as context, context.socket(zmq.DEALER) as rubbish:
+            rubbish.setsockopt(zmq.LINGER, 0)
+            rubbish.connect(f"tcp://127.0.0.1:{hosts.port}")
+            for _ in range(50):
+                await rubbish.send(b"\x81" * 20_000)  # deeper than a decoder goes
+            with pytest.raises(ConfigError, match=r"^[^\n]*a\\nb Z{100}\.\.\. instead of unknown"):
+                await line.join(forged, WAIT_S)
+            await until(lambda: "Something that is no host" in caplog.text)
+        with pytest.raises(EngineDeadError) as missing:
+            await hosts.host_of(1, 0.0)
+    assert "forged" in caplog.text
+    assert len(caplog.messages) <= 1 + MAX_REFUSALS_TOLD
+    assert all("\n" not in text and len(text) < 3000 for text in [*caplog.messages, missing.value.message])
+
+
+async def test_a_host_without_replicas_is_refused() -> None:
+    async with head(1) as hosts, line_to(hosts) as line:
+        with pytest.raises(ConfigError, match="It has no replicas"):
+            await line.join(report(), WAIT_S)
+
+
+async def test_lines_of_one_matter_are_so_many_within_their_time() -> None:
+    times_s = iter([0.0, 1.0, 2.0, QUIET_S, QUIET_S + 0.5, QUIET_S + 1.0])
+    lines = Quiet(2, lambda: next(times_s))
+    told = [lines.may_tell() for _ in range(6)]
+    assert told == [True, True, False, True, False, True]
 
 
 class Listener:

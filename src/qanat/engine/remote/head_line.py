@@ -26,6 +26,7 @@ from qanat.engine.remote.messages import (
     ToHost,
     Welcome,
 )
+from qanat.engine.remote.quiet import MAX_TEXT, quoted
 from qanat.engine.remote.sockets import Connections, LinkEvent, host_socket, in_one, in_pieces
 
 LINGER_MS = 500
@@ -152,7 +153,9 @@ class HeadLine:
             if isinstance(message, Welcome):
                 return message.report
             if isinstance(message, Refusal | Farewell):
-                raise ConfigError(f"The head at {self._place} refuses this process. {message.reason}")
+                raise ConfigError(
+                    f"The head at {self._place} refuses this process. {quoted(message.reason, MAX_TEXT)}"
+                )
 
     async def _obstacle(self) -> str:
         """Waits until it is plain that there can be no connection; returns why."""
@@ -172,9 +175,11 @@ class HeadLine:
         while True:
             message, payload = await self._receive()
             if isinstance(message, Refusal):
-                raise HeadLostError(f"says: {message.reason}", may_return=message.may_return)
+                raise HeadLostError(
+                    f"says: {quoted(message.reason, MAX_TEXT)}", may_return=message.may_return
+                )
             if isinstance(message, Farewell):
-                raise HeadLostError(f"has ended: {message.reason}", may_return=False)
+                raise HeadLostError(f"has ended: {quoted(message.reason, MAX_TEXT)}", may_return=False)
             if not isinstance(message, Beat):
                 await handle(message, payload)
 

@@ -35,14 +35,15 @@ from qanat.engine.remote.messages import (
     ToHost,
     Welcome,
 )
+from qanat.engine.remote.quiet import MAX_TEXT, Quiet, quoted
 from qanat.engine.remote.sockets import Connections, LinkEvent, head_socket, in_one, in_pieces
 
 logger = logging.getLogger(__name__)
 
 ADDRESS_FLAG = "--data-parallel-address"
 PORT_FLAG = "--data-parallel-rpc-port"
-QUIET_S = 10.0
-"""Attempts to connect with a wrong key are told of so often."""
+MAX_REFUSALS_TOLD = 10
+"""So many are logged within `QUIET_S`: all hosts of a service may have the wrong flags."""
 LINGER_MS = 1000
 MAX_REFUSALS = 5
 """So many are named if hosts are missing at last."""
@@ -105,6 +106,8 @@ class RemoteHosts:
         self._is_return_wished = is_return_wished
         self._hosts: dict[bytes, Host] = {}
         self._refusals: deque[str] = deque(maxlen=MAX_REFUSALS)
+        self._quiet_refusals = Quiet(MAX_REFUSALS_TOLD)
+        self._quiet_rubbish = Quiet()
         self._lost: dict[int, str] = {}
         self._lives = itertools.count(1)
         self._changed = asyncio.Event()
@@ -177,9 +180,10 @@ class RemoteHosts:
             try:
                 message = self._decoder.decode(frames[0])
             except (msgspec.MsgspecError, IndexError, RecursionError):
-                logger.warning(
-                    "Something that is no host of this service has sent a message to %s.", self._place
-                )
+                if self._quiet_rubbish.may_tell():
+                    logger.warning(
+                        "Something that is no host of this service has sent a message to %s.", self._place
+                    )
                 continue
             await self._take(identity, message, in_one(frames[1:]))
 
@@ -194,7 +198,7 @@ class RemoteHosts:
                 )
                 await self._answer(identity, Refusal(reason, may_return=True))
         elif isinstance(message, Farewell):
-            self._lose(host, message.reason)
+            self._lose(host, quoted(message.reason, MAX_TEXT))
         else:
             host.heard_s = time.monotonic()
             if not isinstance(message, Beat) and (listener := host.listeners.get(message.life)):
@@ -204,8 +208,9 @@ class RemoteHosts:
         for host in list(self._hosts.values()):
             if host.report.process_id == report.process_id:
                 self._lose(host, "has connected anew")
-        if obstacle := self._obstacle(report):
-            logger.warning("Refused as a host of this service: %s. %s", report.name, obstacle)
+        if obstacle := quoted(self._obstacle(report), MAX_TEXT):
+            if self._quiet_refusals.may_tell():
+                logger.warning("Refused as a host of this service: %s. %s", report.name, obstacle)
             self._note_refusal(f"{report.name}: {obstacle}")
             await self._answer(identity, Refusal(obstacle))
             return
@@ -218,6 +223,8 @@ class RemoteHosts:
         """Why such a host cannot take part, as sentences; "" if it can."""
         if unlike := differences(self._report.traits, report.traits):
             return f"It does not match the head: it has {', '.join(unlike)}."
+        if not report.replicas:
+            return "It has no replicas."
         if strangers := [replica for replica in report.replicas if replica not in self._replicas]:
             return (
                 f"The head expects {replica_names(self._replicas)} from other hosts, and not "
@@ -243,14 +250,13 @@ class RemoteHosts:
                     await self.send(host, Beat())
 
     async def _watch(self) -> None:
-        told_s = -QUIET_S
+        quiet = Quiet()
         while True:
             event = await self._connections.next()
             if event is not LinkEvent.CLOSED:
                 text = f"something that tried to join could not, as {event.value} ({KEY_ADVICE})"
                 self._note_refusal(text + ".")
-                if time.monotonic() - told_s >= QUIET_S:
-                    told_s = time.monotonic()
+                if quiet.may_tell():
                     logger.warning("At %s, %s.", self._place, text)
 
     async def _answer(self, identity: bytes, message: ToHost) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from qanat.config.resolved import ResolvedConfig
+from qanat.engine.remote.quiet import quoted
 
 NUM_SAMPLES = 16
 SAMPLE_BYTES = 4096
@@ -45,7 +46,7 @@ class HostReport(msgspec.Struct, frozen=True):
     @property
     def name(self) -> str:
         """For messages."""
-        return f"process {self.pid} on {self.host} ({self.address}, {self.interface})"
+        return f"process {self.pid} on {quoted(self.host)} ({quoted(self.address)}, {quoted(self.interface)})"
 
 
 _PROCESS_ID = uuid.uuid4().hex
@@ -92,7 +93,7 @@ def differences(own: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
     """What another process has otherwise, as "name theirs instead of ours"."""
     names = [*own, *(name for name in other if name not in own)]
     return [
-        f"{name} {other.get(name, 'unknown')} instead of {own.get(name, 'unknown')}"
+        f"{quoted(name)} {quoted(other.get(name, 'unknown'))} instead of {own.get(name, 'unknown')}"
         for name in names
         if own.get(name) != other.get(name)
     ]
