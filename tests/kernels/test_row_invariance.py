@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from qanat.kernels.ops import linear, logits, paged_attention
+from qanat.kernels.ops import gated_delta_rule, linear, logits, paged_attention
 from qanat.kernels.reference.elementwise import elementwise
 from qanat.kernels.registry import all_ops
 
@@ -121,3 +121,33 @@ def test_a_row_attends_the_same_alone_and_in_its_prompt(
     assert torch.equal(rows(range(30, 31), range(500, 501), range(255, 256)), whole[[30, 500, 255]])
     assert torch.equal(rows(range(250, 262), range(599, 600)), whole[[*range(250, 262), 599]])
     assert torch.equal(rows(range(200, 600)), whole[200:])
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("num_key_heads", "num_value_heads"), [(1, 1), (1, 2), (2, 4)])
+def test_a_sequence_passes_the_delta_rule_the_same_alone_cut_and_in_company(
+    num_key_heads: int, num_value_heads: int, dtype: torch.dtype, num_threads: int
+) -> None:
+    """One head is what a rank of a narrow model has."""
+    torch.manual_seed(0)
+    length, size = 40, 64
+    q, k = torch.randn(2, length, num_key_heads, size).to(dtype).unbind(0)
+    v = torch.randn(length, num_value_heads, size).to(dtype)
+    log_decay, beta = -torch.rand(length, num_value_heads) / 10, torch.rand(length, num_value_heads)
+
+    def pass_through(states: Tensor, rows: slice, num_copies: int) -> Tensor:
+        """Results of the first of so many equal requests."""
+        given = [
+            each[rows].repeat(num_copies, 1, *[1] * (each.dim() - 2)) for each in (q, k, v, log_decay, beta)
+        ]
+        num_rows = len(range(*rows.indices(length)))
+        ids, done = torch.arange(num_copies), torch.full((num_copies,), rows.start)
+        starts = torch.arange(num_copies + 1) * num_rows
+        return gated_delta_rule(*given, states, ids, done, starts, [num_rows] * num_copies)[:num_rows]
+
+    alone, company, cut = torch.zeros(3, 3, num_value_heads, size, size).unbind(0)
+    whole = pass_through(alone, slice(0, length), 1)
+    assert torch.equal(pass_through(company, slice(0, length), 3), whole)
+    pieces = [pass_through(cut, slice(start, start + 1), 1 + start % 2) for start in range(length)]
+    assert torch.equal(torch.cat(pieces), whole)
+    assert torch.equal(company[0], alone[0]) and torch.equal(cut[0], alone[0])

@@ -125,6 +125,14 @@ def _advance(
     state: Tensor, q: Tensor, k: Tensor, v: Tensor, decay: Tensor, strength: Tensor, result: Tensor
 ) -> None:
     """One token of each request: [A, HV, dk, dv] state in place, [A, HV, dv] result."""
+    if (
+        state.shape[0] * state.shape[1] == 1
+    ):  # a batch of one product is added up in another order than one of more
+        twins = [torch.cat((own, own)) for own in (state, q, k, v, decay, strength, result)]
+        _advance(*twins)
+        state.copy_(twins[0][:1])
+        result.copy_(twins[-1][:1])
+        return
     num_key_dims, num_value_dims = state.shape[2:]
     flat = state.view(-1, num_key_dims, num_value_dims)
     flat.mul_(decay.reshape(-1, 1, 1))
