@@ -2,7 +2,7 @@
 
 Over few inputs rows are multiplied as they come. Over many, always the same number of rows is multiplied at a time,
 with rows of zeros for what is missing, and the weights are the left factor, which is less work for so few rows. A long
-prompt pays with about twice the time of one product. On some processors few inputs are as many: see `uncut`.
+prompt pays with two to three times the time of one product. On some processors few inputs are as many: see `uncut`.
 """
 
 from __future__ import annotations
