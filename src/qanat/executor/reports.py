@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from qanat.config.resolved import ResolvedConfig
+from qanat.config.weight_digest import weight_digest
 from qanat.core.errors import EngineDeadError
 from qanat.executor.rank_messages import RankReport
 from qanat.platforms.addresses import interface_of
@@ -32,9 +33,6 @@ OWN_AFFAIRS = (
     "parallel",
 )
 """Settings that a host may have for itself, that concern rank 0 alone, or that are told at the start."""
-SIZE_BYTES = 8
-"""Size of the little-endian length at the start of a safetensors file."""
-MAX_HEADER_BYTES = 100_000_000
 
 
 def join_timeout_s(config: ResolvedConfig) -> float:
@@ -55,7 +53,7 @@ def versions() -> dict[str, str]:
 
 
 def traits_of(config: ResolvedConfig) -> dict[str, str]:
-    """Every setting that decides about answers, by name, and the digest of the weights' headers.
+    """Every setting that decides about answers, by name, and the digest of the weights.
 
     Raises:
         OSError: a weight file cannot be read.
@@ -63,7 +61,7 @@ def traits_of(config: ResolvedConfig) -> dict[str, str]:
     settings = msgspec.to_builtins(config)
     traits = dict(_flat("", {name: value for name, value in settings.items() if name not in OWN_AFFAIRS}))
     if config.load_format != "dummy":
-        traits["headers of the weights"] = _headers_digest(Path(config.model_path))
+        traits["weights"] = weight_digest(Path(config.model_path))
     return traits
 
 
@@ -122,14 +120,3 @@ def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
         return
     for name, inner in value.items():
         yield from _flat(f"{prefix}.{name}" if prefix else str(name), inner)
-
-
-def _headers_digest(folder: Path) -> str:
-    """Names, sizes and headers of all weight files: types, shapes and places of every tensor."""
-    total = hashlib.sha256()
-    for path in sorted(folder.glob("*.safetensors")):
-        with open(path, "rb") as file:
-            length = file.read(SIZE_BYTES)
-            header = file.read(min(int.from_bytes(length, "little"), MAX_HEADER_BYTES))
-        total.update(f"{path.name} {path.stat().st_size} ".encode() + header)
-    return total.hexdigest()

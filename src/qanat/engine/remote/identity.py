@@ -8,20 +8,14 @@ import os
 import platform
 import socket
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from qanat.config.resolved import ResolvedConfig
+from qanat.config.weight_digest import weight_digest
 from qanat.engine.remote.quiet import quoted
-
-NUM_SAMPLES = 16
-SAMPLE_BYTES = 4096
-"""Of each weight file so many places are compared, and so much of each: two trainings of one shape differ in them."""
-LENGTH_BYTES = 8
-"""Size of the little-endian length of the header at the start of a safetensors file."""
-MAX_HEADER_BYTES = 100_000_000
 
 
 class HostReport(msgspec.Struct, frozen=True):
@@ -75,7 +69,7 @@ def traits_of(config: ResolvedConfig) -> dict[str, str]:
         "--data-parallel-size": str(config.parallel.data_parallel_size),
         "--tensor-parallel-size": str(config.tensor_parallel_size),
         "config.json": _digest(msgspec.msgpack.encode(config.model)),
-        "weights": _weights_digest(Path(config.model_path)) if config.load_format != "dummy" else "random",
+        "weights": weight_digest(Path(config.model_path)) if config.load_format != "dummy" else "random",
         "tokenizer.json": _tokenizer_digest(Path(config.model_path) / "tokenizer.json"),
         "--dtype": config.dtype,
         "--seed": str(config.seed),
@@ -120,27 +114,3 @@ def _digest(data: bytes) -> str:
 
 def _tokenizer_digest(path: Path) -> str:
     return _digest(path.read_bytes()) if path.is_file() else "none"
-
-
-def _weights_digest(folder: Path) -> str:
-    total = hashlib.sha256()
-    for path in sorted(folder.glob("*.safetensors")):
-        total.update(path.name.encode())
-        for piece in _pieces(path):
-            total.update(piece)
-    return total.hexdigest()[:16]
-
-
-def _pieces(path: Path) -> Iterator[bytes]:
-    """Size and header of a weight file, and samples of what follows."""
-    with open(path, "rb") as file:
-        size_bytes = file.seek(0, os.SEEK_END)
-        yield size_bytes.to_bytes(LENGTH_BYTES, "little")
-        file.seek(0)
-        length = file.read(LENGTH_BYTES)
-        yield length
-        yield file.read(min(int.from_bytes(length, "little"), MAX_HEADER_BYTES))
-        start = file.tell()
-        for i in range(NUM_SAMPLES):
-            file.seek(start + (size_bytes - start) * i // NUM_SAMPLES)
-            yield file.read(SAMPLE_BYTES)

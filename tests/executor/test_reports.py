@@ -1,0 +1,28 @@
+"""What hosts of one group compare: what decides about answers, and nothing that may be each host's own."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from qanat.executor.reports import differences, traits_of
+from tests.worker.tiny_model import tiny_config
+
+
+def test_other_numbers_of_the_same_shape_are_a_difference(tmp_path: Path) -> None:
+    traits = []
+    for scale in (1.0, 1.0, 2.0):
+        folder = tmp_path / str(len(traits))
+        folder.mkdir()
+        save_file(
+            {"weight": torch.arange(100_000, dtype=torch.float32) * scale}, folder / "model.safetensors"
+        )
+        traits.append(
+            traits_of(dataclasses.replace(tiny_config(), model_path=str(folder), load_format="auto"))
+        )
+    own, copy, trained = traits
+    assert differences(own, copy) == []
+    assert [text.split()[0] for text in differences(own, trained)] == ["weights"]
