@@ -123,7 +123,11 @@ class RemoteHosts:
         numeric = resolved(address)
         self._report = report_of((), numeric, interface_of(numeric), traits)
         self._place = f"{address}:{self.port}"
-        self._tasks = [asyncio.create_task(task) for task in (self._receive(), self._beat(), self._watch())]
+        self._failure = ""
+        self._watching = asyncio.create_task(self._watch())
+        self._tasks = [asyncio.create_task(task) for task in (self._receive(), self._beat())]
+        for task in (self._watching, *self._tasks):
+            task.add_done_callback(self._notice_end)
 
     async def host_of(self, replica: int, timeout_s: float | None) -> Host:
         """The host of a replica, once it takes part.
@@ -133,11 +137,13 @@ class RemoteHosts:
             timeout_s: wait no longer than this; None waits as long as it takes.
 
         Raises:
-            EngineDeadError: it did not come; all that are missing are named.
+            EngineDeadError: it did not come, in which case all that are missing are named, or can come no more.
         """
         try:
             async with asyncio.timeout(timeout_s):
                 while (host := self._find(replica)) is None:
+                    if self._failure:
+                        raise EngineDeadError(f"Replica {replica} {self._failure}.")
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:
@@ -161,9 +167,10 @@ class RemoteHosts:
 
     async def close(self, reason: str = "The head is shutting down.") -> None:
         """Tells all hosts, and ends. Safe to call twice."""
-        for task in self._tasks:
+        tasks = [self._watching, *self._tasks]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         if self._context.closed:
             return
         try:
@@ -173,6 +180,23 @@ class RemoteHosts:
         finally:
             self._connections.close()
             self._context.destroy(linger=LINGER_MS)
+
+    def _notice_end(self, task: asyncio.Task[None]) -> None:
+        """A task ends only when it is cancelled, or by a defect, after which nobody may wait for what it did."""
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        if task is self._watching:
+            logger.error("Attempts to join that fail are not told of any more.", exc_info=error)
+            return
+        logger.error("The line to the hosts at %s failed.", self._place, exc_info=error)
+        self._failure = (
+            f"cannot be talked to, as the head's end of the line failed ({type(error).__name__}: {error})"
+        )
+        for other in self._tasks:
+            other.cancel()
+        for host in list(self._hosts.values()):
+            self._lose(host, self._failure)
+        self._changed.set()
 
     async def _receive(self) -> None:
         while True:

@@ -26,6 +26,9 @@ from qanat.engine.remote.messages import (
 
 logger = logging.getLogger(__name__)
 
+MAX_LETTERS = 4000
+"""So much of an error's text is told to the head."""
+
 
 class Relay:
     """The cores of this host, and the head at the other end of the line.
@@ -90,15 +93,13 @@ class Relay:
             logger.info("Replica %d serves, as process %s.", replica, client.pid)
             while True:
                 await self._line.send(CoreSaid(life), await client.receive_encoded())
-        except (QanatError, OSError) as error:
+        except Exception as error:  # whatever it is, the head may not wait for this core
             words = client.last_words() if client is not None else ""
-            code, text = (
-                (error.code, error.message)
-                if isinstance(error, QanatError)
-                else (QanatError.code, f"{error}")
-            )
-            logger.error("Replica %d: %s%s", replica, text, words)
-            await self._line.send(CoreDown(life, code, text, words.strip()))
+            is_defect = not isinstance(error, QanatError | OSError)
+            code = error.code if isinstance(error, QanatError) else EngineDeadError.code
+            text = f"its host's end failed ({type(error).__name__}: {error})" if is_defect else str(error)
+            logger.error("Replica %d: %s%s", replica, text, words, exc_info=error if is_defect else None)
+            await self._line.send(CoreDown(life, code, text[:MAX_LETTERS], words.strip()))
         finally:
             self._clients.pop(life, None)
             self._tasks.pop(life, None)
