@@ -61,12 +61,20 @@ async def test_a_host_that_fits_is_taken_in_and_both_know_each_other() -> None:
 
 
 async def test_a_host_may_be_there_before_the_head() -> None:
-    async with head(1) as hosts:
-        port = hosts.port
+    was_tried = asyncio.Event()
+
+    async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+        was_tried.set()
+
+    nobody = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+    port = nobody.sockets[0].getsockname()[1]
     line = HeadLine("127.0.0.1", port)
     try:
         joining = asyncio.create_task(line.join(report(1), WAIT_S))
-        await asyncio.sleep(0.3)  # long enough for an attempt that is refused
+        async with nobody:
+            await asyncio.wait_for(was_tried.wait(), WAIT_S)
+        assert not joining.done()
         later = RemoteHosts("127.0.0.1", port, [1], TRAITS)
         try:
             await asyncio.wait_for(joining, WAIT_S)
