@@ -31,7 +31,7 @@ from qanat.engine.form_desk import FormDesk
 from qanat.engine.metrics import EngineMetrics, EngineStats
 from qanat.engine.refusals import refusal_of
 from qanat.engine.remote.head import local_seats
-from qanat.engine.replica import Reader, Replica, Seat, Started, start_replicas
+from qanat.engine.replica import Beginning, Reader, Replica, Seat, Started, start_replicas
 from qanat.engine.replicas import Replicas
 from qanat.engine.request_stream import RequestStream
 from qanat.engine.restarts import RestartBudget
@@ -78,7 +78,8 @@ class AsyncEngine:
         config: ResolvedConfig,
         decisions: Sequence[Decision] = (),
         restarts: RestartBudget | None = None,
-        seats: Sequence[Seat] = (),
+        seats: Sequence[Seat] | None = None,
+        begin: Beginning = start_replicas,
     ) -> AsyncEngine:
         """Starts all replicas' processes and waits until the model is loaded.
 
@@ -86,7 +87,8 @@ class AsyncEngine:
             config: every setting.
             decisions: on settings, to be kept with those of the start.
             restarts: how often a core that dies is replaced, of each replica; None never does.
-            seats: where cores come from; without any, the replicas of this host are processes of this one.
+            seats: where cores come from; None makes the replicas of this host processes of this one.
+            begin: starts the first core of each seat, or finds it.
 
         Raises:
             ConfigError: without seats, replicas of other hosts.
@@ -95,9 +97,9 @@ class AsyncEngine:
             EngineDeadError: a core did not come up.
         """
         tokenizer, config = load_tokenizer(config)
-        most = restarts.max_restarts if restarts else 0
-        seats = seats or local_seats(config, most)
-        engine = cls(tokenizer, await start_replicas(seats, config), decisions)
+        if seats is None:
+            seats = local_seats(config, restarts.max_restarts if restarts else 0)
+        engine = cls(tokenizer, await begin(seats, config), decisions)
         for replica in engine.replicas:
             await replica.send_vocabulary()
             replica.log_start()

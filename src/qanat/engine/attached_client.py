@@ -58,27 +58,36 @@ class CoreNews:
     def __init__(self) -> None:
         self._life: CoreLife | None = None
         self._reason = ""
+        self._is_known = False
         self._changed = asyncio.Event()
         self.retry_in_s: float | None = 0.0
         self.num_restarts = 0
 
     @property
-    def is_gone(self) -> bool:
-        """True if it is dead and there will be no other one."""
-        return self._life is None and self.retry_in_s is None
+    def death(self) -> EngineDeadError | None:
+        """Why there is none now; None if one lives."""
+        return EngineDeadError(self._reason) if self._life is None else None
 
     def on_up(self, folder: str, pid: int | None, start_s: float) -> None:
         """A core serves."""
+        self._is_known = True
         self._life = CoreLife(Path(folder), pid, start_s, asyncio.get_running_loop().create_future())
         self._changed.set()
 
     def on_down(self, reason: str, retry_in_s: float | None) -> None:
         """The core has died, or could not be started."""
+        self._is_known = True
         self._reason, self.retry_in_s = reason, retry_in_s
         if self._life is not None:
             self._life.end.set_result(reason)
             self._life = None
         self._changed.set()
+
+    async def first(self) -> None:
+        """Returns once anything has been said: the first core serves, or has died since."""
+        while not self._is_known:
+            self._changed.clear()
+            await self._changed.wait()
 
     async def life(self) -> CoreLife:
         """The core that lives, once one does.

@@ -74,12 +74,13 @@ class CoreLine:
     """Talks to whichever core lives now.
 
     Args:
-        client: to a core that serves.
+        client: to a core that serves, or of one that is dead.
         config: what a new core is started with.
         restarts: how often one that died is replaced.
         listener: told of news, in the order in which they come.
         make_client: makes the client for a new core.
         name: of the core in messages, where there are several.
+        death: of the core; None if it serves.
 
     Attributes:
         stalls: how long it has owed an answer.
@@ -94,6 +95,7 @@ class CoreLine:
         *,
         make_client: ClientFactory,
         name: str = "",
+        death: EngineDeadError | None = None,
     ) -> None:
         self._client = client
         self._make_client = make_client
@@ -103,11 +105,11 @@ class CoreLine:
         self._restarts = restarts
         self._listener = listener
         self._profile_calls = ProfileCalls()
-        self._death: QanatError | None = None
+        self._death: QanatError | None = None if death is None else self._named(death)
         self._comeback: Comeback | None = None
         self.stalls = StallWatch(config.step_timeout_s)
         self._tasks = [
-            asyncio.create_task(self._receive()),
+            asyncio.create_task(self._receive(death)),
             asyncio.create_task(self.stalls.watch(lambda: self._client.ask_for_stacks())),
         ]
 
@@ -181,17 +183,23 @@ class CoreLine:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._client.stop()
 
-    async def _receive(self) -> None:
+    def _named(self, death: EngineDeadError) -> EngineDeadError:
+        """With the core's name, which a process in between may have said already."""
+        return EngineDeadError(self._prefix + death.message.removeprefix(self._prefix))
+
+    async def _receive(self, death: EngineDeadError | None) -> None:
         """Passes news on; goes on with a new core when one dies, as far as that is wished."""
         try:
             while True:
                 try:
+                    if death is not None:
+                        raise death
                     await self._take_news()
                 except EngineDeadError as error:
-                    # A process in between may have named it already.
-                    death = EngineDeadError(self._prefix + error.message.removeprefix(self._prefix))
-                    logger.error("%s%s", death.message, self._client.last_words())
-                    if not await self._replace_core(death):
+                    death = None
+                    reason = self._named(error)
+                    logger.error("%s%s", reason.message, self._client.last_words())
+                    if not await self._replace_core(reason):
                         return
         except Exception as error:  # whatever it is, nobody may wait for ever
             logger.exception("The front end cannot go on.")

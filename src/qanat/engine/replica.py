@@ -42,17 +42,23 @@ class Seat:
 
 @dataclass(frozen=True)
 class Started:
-    """A replica whose first core serves.
+    """A replica whose first core serves, or has died by the time that this process hears of it.
 
     Attributes:
         seat: where its next cores come from.
         client: to the first core.
         ready: what that said of its start.
+        death: why it does not serve; None if it does.
     """
 
     seat: Seat
     client: CoreClient
     ready: Ready
+    death: EngineDeadError | None = None
+
+
+Beginning = Callable[[Sequence[Seat], ResolvedConfig], Awaitable[list[Started]]]
+"""Has the first core of each seat serve; raises what `start_replicas` does."""
 
 
 async def start_replicas(seats: Sequence[Seat], config: ResolvedConfig) -> list[Started]:
@@ -130,11 +136,12 @@ class Replica:
             Listener(self._on_step, self._on_death, self._on_replaced),
             make_client=seat.make_client,
             name=f"Replica {seat.rank}" if is_named else "",
+            death=started.death,
         )
 
     def log_start(self) -> None:
         """Says, where there are several, which process it is."""
-        if self._is_named:
+        if self._is_named and self.is_up:
             logger.info("Replica %d serves, as process %s.", self.rank, self.line.pid)
 
     @property

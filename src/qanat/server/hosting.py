@@ -49,8 +49,10 @@ async def host(
     start: EngineStart,
     on_ready: Callable[[AsyncEngine], None],
     company: Company | None = None,
+    *,
+    is_early: bool = True,
 ) -> int:
-    """Serves on a socket; answers 503 until the engine has started.
+    """Serves on a socket.
 
     Args:
         prepared: every setting, settled.
@@ -59,6 +61,7 @@ async def host(
         start: starts the engine.
         on_ready: called once requests are served.
         company: other processes that serve the address; None if this is the only one.
+        is_early: answers 503 until the engine has started; otherwise takes no connections until then, as others do.
 
     Returns:
         The exit code: 0 after a signal, 1 if the engine died.
@@ -73,16 +76,19 @@ async def host(
     front = _Front()
     server = _Server(_http_config(front, options, tls), front)
     watching = None if tls is None else asyncio.create_task(tls.watch())
-    serving = asyncio.create_task(server.serve(sockets=[sock]))
+    serving = asyncio.create_task(server.serve(sockets=[sock])) if is_early else None
     starting = asyncio.ensure_future(start([*prepared.decisions, *decisions]))
     try:
-        await asyncio.wait({serving, starting}, return_when=asyncio.FIRST_COMPLETED)
-        if not starting.done():  # told to stop while loading
-            serving.result()
-            return 0
-        engine = starting.result()
+        if serving is not None:
+            await asyncio.wait({serving, starting}, return_when=asyncio.FIRST_COMPLETED)
+            if not starting.done():  # told to stop while loading
+                serving.result()
+                return 0
+        engine = await starting
         front.app = build_app(engine, options, defaults, company)
         spare_lasting_objects()
+        if serving is None:
+            serving = asyncio.create_task(server.serve(sockets=[sock]))
         on_ready(engine)
         return await _until_stopped(serving, server, engine, options.shutdown_timeout)
     finally:
@@ -90,7 +96,7 @@ async def host(
         if watching is not None:
             watching.cancel()
         server.should_exit = True
-        await asyncio.gather(serving, starting, return_exceptions=True)
+        await asyncio.gather(*([] if serving is None else [serving]), starting, return_exceptions=True)
         if front.app is not None:
             front.app.close()
         if not starting.cancelled() and starting.exception() is None:

@@ -25,6 +25,7 @@ from qanat.core.errors import QanatError
 from qanat.core.log_lines import write_log
 from qanat.engine.async_engine import AsyncEngine
 from qanat.engine.attached_client import AttachedClient, CoreNews
+from qanat.engine.attachment import attached
 from qanat.engine.messages import LENGTH_BYTES
 from qanat.engine.replica import Seat
 from qanat.engine.restarts import RestartBudget
@@ -101,8 +102,12 @@ class FrontEndProcess:
         company = Company(SharedDesk(line), siblings)
         prepared = self._setup.prepared
         tls = Tls.of(prepared.wishes)
+        is_early = not self._setup.replicas  # while the server starts, nobody else answers
         try:
-            return await host(prepared, sock, tls, self._engine, lambda _: line.tell(Serving()), company)
+            return await host(
+                *(prepared, sock, tls, self._engine, lambda _: line.tell(Serving()), company),
+                is_early=is_early,
+            )
         finally:
             hearing.cancel()
             line.close()
@@ -111,9 +116,9 @@ class FrontEndProcess:
         seats = [
             Seat(rank, partial(AttachedClient, self._setup.number, budget.news), budget)
             for rank, budget in self._budgets.items()
-            if not budget.news.is_gone
         ]
-        return await AsyncEngine.start(self._setup.prepared.config, decisions, seats=seats)
+        begin = partial(attached, {rank: budget.news for rank, budget in self._budgets.items()})
+        return await AsyncEngine.start(self._setup.prepared.config, decisions, seats=seats, begin=begin)
 
     def _take(self, word: Word, reply: Reply) -> None:
         if isinstance(word, ReplicaUp | ReplicaDown):
