@@ -79,8 +79,8 @@ class Node:
         while True:
             for descriptor in self._ready():
                 if descriptor == self._line.fileno():
-                    self._heard_s = time.monotonic()
                     self._take(self._line.receive())
+                    self._heard_s = time.monotonic()  # what has taken long here is no silence of node 0's
             for peer in readable(self._living(), 0):
                 self._pass_on(peer)
             now_s = time.monotonic()

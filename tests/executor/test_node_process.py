@@ -1,0 +1,38 @@
+"""The process of another host than the first, over a real connection to whoever plays node 0."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from qanat.executor import node_process
+from qanat.executor.node_line import NodeLine
+from qanat.executor.node_messages import Beat, Farewell, NodeMessage
+from qanat.executor.node_process import GroupEndedError, Node
+from tests.executor.test_node_line import connection
+from tests.executor.tiny_node import node_config
+
+
+class SlowNode(Node):
+    """Takes longer over every message than node 0 may be silent."""
+
+    def _take(self, message: NodeMessage) -> None:
+        super()._take(message)
+        time.sleep(1.5 * node_process.SILENCE_S)
+
+
+def ends() -> tuple[NodeLine, NodeLine]:
+    ours, theirs = connection()
+    return NodeLine(ours), NodeLine(theirs)
+
+
+def test_the_time_that_a_message_takes_here_is_no_silence_of_node_0s(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_process, "SILENCE_S", 1.0)
+    head, line = ends()
+    for message in (Beat(), Farewell("that is all")):
+        head.send(message)
+    with pytest.raises(GroupEndedError, match="that is all"):
+        SlowNode(node_config(1, "127.0.0.1", 1), line, "127.0.0.1").run()
+    head.close()
+    line.close()
