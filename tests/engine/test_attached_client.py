@@ -119,6 +119,21 @@ async def test_what_a_closed_one_has_sent_is_dropped() -> None:
             await second.stop()
 
 
+async def test_one_that_comes_late_hears_the_figures_although_no_step_follows() -> None:
+    async with core(1) as (owner, ready, (first,), news):
+        await first.send(AddRequests.of([make_request("a", [7, 8, 9], 5, ignore_eos=True)]))
+        await until_end(first, "a")
+        await owner.send(OpenFrontEnd(2))
+        late = AttachedClient(2, news)
+        try:
+            assert await late.start(ready.config) == ready
+            figures = await late.receive()
+            assert isinstance(figures, StepDone) and not figures.outputs
+            assert figures.num_steps >= 5 and figures.stats.step_s > 0
+        finally:
+            await late.stop()
+
+
 async def test_the_one_that_asks_for_a_profile_is_answered() -> None:
     async with core(2) as (_, _, (_, second), _):
         await second.send(StartProfile(5))

@@ -132,7 +132,7 @@ class CoreProcess:
             elif isinstance(message, StartProfile | StopProfile):
                 self._control_profile(core, message)
             elif isinstance(message, OpenFrontEnd):
-                self._open(message.number, ready)
+                self._open(message.number, core, ready)
             elif isinstance(message, CloseFrontEnd):
                 self._close(message.number, core)
         if is_idle:
@@ -144,13 +144,14 @@ class CoreProcess:
             for request in message.read(self._constraints.shared):
                 core.add(request)
 
-    def _open(self, number: int, ready: Ready) -> None:
+    def _open(self, number: int, core: EngineCore, ready: Ready) -> None:
         if not self._is_shared:
             self._is_shared = True
             self._inbox.bind(f"ipc://{self._folder / SHARED_SOCKET}")
         self._outboxes[number] = self._connected(zmq.PUSH, _outbox_name(number))
         self._front_ends.open(number)
         self.send(ready, number)
+        self.send(StepDone([], core.stats(), core.num_steps), number)  # figures of before it came
 
     def _close(self, number: int, core: EngineCore) -> None:
         for request_id in self._front_ends.close(number):
