@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,6 +36,11 @@ def end_of(node: subprocess.Popen[str]) -> tuple[int, str]:
     """Its exit code and what it logged."""
     output, _ = node.communicate(timeout=END_S)
     return node.returncode, output
+
+
+def state_of(pid: int) -> str:
+    """Linux's letter for what a process does."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def everything_of(executor: MultiprocExecutor, size: int) -> tuple[Any, Any]:
@@ -145,6 +151,22 @@ def test_a_host_that_stands_still_is_named() -> None:
                     time.sleep(0.01)
         finally:
             executor.shutdown()
+
+
+@pytest.mark.slow
+def test_the_ranks_of_a_process_that_stands_still_end_by_themselves() -> None:
+    with TinyNodes() as nodes:
+        node = nodes.start()
+        executor = started(nodes)
+        (peer,) = executor._ranks.peers
+        try:
+            os.kill(node.pid, signal.SIGSTOP)
+        finally:
+            executor.shutdown()
+        deadline_s = time.monotonic() + 4 * END_S
+        while state_of(peer.pid) != "Z":  # ended, and waits for its parent to ask how
+            assert time.monotonic() < deadline_s
+            time.sleep(0.1)
 
 
 @pytest.mark.slow

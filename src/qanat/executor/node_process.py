@@ -81,6 +81,7 @@ class Node:
                 if descriptor == self._line.fileno():
                     self._take(self._line.receive())
                     self._heard_s = time.monotonic()  # what has taken long here is no silence of node 0's
+            self._show_life()
             for peer in readable(self._living(), 0):
                 self._pass_on(peer)
             now_s = time.monotonic()
@@ -165,12 +166,18 @@ class Node:
 
     def _wait_for_room(self) -> None:
         time.sleep(FULL_RING_PAUSE_S)
+        self._show_life()
         for peer in readable(self._living(), 0):
             self._pass_on(peer)
         if self._ended:
             raise EngineDeadError("a rank of this host has ended")
         if time.monotonic() - self._said_s > BEAT_S:
             self._say(Beat())
+
+    def _show_life(self) -> None:
+        """To the ranks of this host, which end by themselves where this process stands still."""
+        if self._processes is not None:
+            self._processes.beat()
 
     def _say(self, message: NodeMessage) -> None:
         self._said_s = time.monotonic()

@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from typing import NoReturn
 
 import msgspec
@@ -48,6 +49,9 @@ logger = logging.getLogger(__name__)
 
 SET_PARENT_DEATH_SIGNAL = 1
 """Linux's PR_SET_PDEATHSIG."""
+LOOK_S = 0.5
+MAX_LOOKS = 60
+"""A process that showed signs of life and shows none in so many looks stands still; the group is long gone by then."""
 
 
 class RankProcess:
@@ -171,6 +175,28 @@ def exit_with_parent(is_killed: bool) -> None:
     threading.Thread(target=watch, name="parent-watch", daemon=True).start()
 
 
+def exit_if_silent(ring: Ring) -> None:
+    """Ends this process where the one that writes the ring has begun to beat and stands still.
+
+    Looks are counted rather than seconds: while this process or the whole machine stood still, nobody was silent.
+    """
+
+    def watch() -> None:
+        num_beats, num_looks = 0, 0
+        while num_looks < MAX_LOOKS:
+            time.sleep(LOOK_S)
+            before, num_beats = num_beats, ring.num_beats
+            num_looks = num_looks + 1 if num_beats and num_beats == before else 0
+        logger.error(
+            "The process that passes on what rank 0 says stands still for %.0f s; this rank ends.",
+            MAX_LOOKS * LOOK_S,
+        )
+        sys.stderr.flush()
+        os._exit(1)
+
+    threading.Thread(target=watch, name="silence-watch", daemon=True).start()
+
+
 def main(line_descriptor: int, ring_descriptor: int) -> int:
     """Runs the process; returns its exit code."""
     start = read_start()
@@ -185,7 +211,9 @@ def main(line_descriptor: int, ring_descriptor: int) -> int:
 
     write_log(start.log_format, start.log_level).addFilter(name_rank)
     line = socket.socket(fileno=line_descriptor)
-    process = RankProcess(start, line, Ring(ring_descriptor, start.num_readers))
+    ring = Ring(ring_descriptor, start.num_readers)
+    exit_if_silent(ring)
+    process = RankProcess(start, line, ring)
     try:
         process.run()
     except Exception as error:  # rank 0 says what follows from it

@@ -54,6 +54,11 @@ class RankProcesses:
         if self.peers:
             self._ring.write(message, self._wake, wait)
 
+    def beat(self) -> None:
+        """Shows the ranks that this process does not stand still; who has once begun has to go on."""
+        if self._ring_descriptor >= 0:
+            self._ring.beat()
+
     def stop(self) -> None:
         """Ends all processes, by force if need be, and gives the memory back. Harmless when repeated."""
         for process in self._processes:

@@ -2,7 +2,8 @@
 
 The memory has no name, only a file descriptor that children inherit, so nothing is left behind however they end. It
 starts with one 64-bit count per reader, of the slots that it has read; slots follow from the next page on, each an
-8-byte head (length, and whether the message ends here) and its bytes. A message longer than a slot takes several. Who
+8-byte head (length, and whether the message ends here) and its bytes. The last 64 bits before the slots count beats of
+the writer, by which readers know that it does not stand still. A message longer than a slot takes several. Who
 wakes the readers is not the ring's business: they are told over a socket, which also orders memory between processes.
 """
 
@@ -19,6 +20,7 @@ SLOT_BYTES = 2**18
 HEAD = struct.Struct("<II")
 COUNT = struct.Struct("<Q")
 PAGE_BYTES = 4096
+BEATS_OFFSET = PAGE_BYTES - COUNT.size
 
 
 class Ring:
@@ -26,7 +28,7 @@ class Ring:
 
     Args:
         file_descriptor: of the memory; the caller keeps and closes it.
-        num_readers: how many there are, at most 512.
+        num_readers: how many there are, at most 511.
         num_slots, slot_bytes: sizes, the same at all ends.
     """
 
@@ -78,6 +80,15 @@ class Ring:
             self._num_done += 1
             COUNT.pack_into(self._memory, reader * COUNT.size, self._num_done)
         return b"".join(parts)
+
+    @property
+    def num_beats(self) -> int:
+        """How often the writer has called `beat`."""
+        return int(COUNT.unpack_from(self._memory, BEATS_OFFSET)[0])
+
+    def beat(self) -> None:
+        """The writer's sign that it does not stand still; from one thread."""
+        COUNT.pack_into(self._memory, BEATS_OFFSET, self.num_beats + 1)
 
     def close(self) -> None:
         """Unmaps the memory."""
