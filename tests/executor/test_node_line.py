@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qanat.executor.node_line import LineLostError, NodeLine, RefusedError
+from qanat.executor.node_line import LineLostError, NodeLine, RefusedError, group_secret
 from qanat.executor.node_messages import Beat, Challenge, Welcome
 
 KEY, OTHER = b"k" * 32, b"o" * 32
@@ -99,3 +99,9 @@ def test_who_hangs_up_or_says_too_much_is_lost() -> None:
         for _ in range(1000):
             line.send(Beat())
     line.close()
+
+
+def test_with_a_key_what_is_sent_is_not_the_secret_of_the_group() -> None:
+    seed, another = b"s" * 32, b"t" * 32
+    secrets = [group_secret(KEY, seed), group_secret(OTHER, seed), group_secret(KEY, another), seed]
+    assert len(set(secrets)) == 4 and group_secret(None, seed) == seed

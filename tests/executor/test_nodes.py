@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from qanat.config.env import CLUSTER_KEY_VARIABLE
 from qanat.core.errors import CapacityError, ConfigError, EngineDeadError
 from qanat.executor.gathering import gather
 from qanat.executor.multiproc import MultiprocExecutor
@@ -61,7 +62,8 @@ def on_one_host(size: int) -> tuple[Any, Any]:
         executor.shutdown()
 
 
-def test_two_hosts_give_the_bits_of_one_and_end_together() -> None:
+def test_two_hosts_give_the_bits_of_one_and_end_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CLUSTER_KEY_VARIABLE, "a key that both hosts have")
     with namespaces(2) as (here, there), TinyNodes(here.address, there.start) as nodes:
         node = nodes.start()
         with here.inside():

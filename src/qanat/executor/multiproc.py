@@ -11,6 +11,7 @@ from concurrent.futures import Future
 
 import msgspec
 
+from qanat.config.cluster_key import cluster_secret
 from qanat.config.resolved import ResolvedConfig
 from qanat.core.batch import ScheduledBatch, StepOutput
 from qanat.core.constraint import MatcherFactory
@@ -18,6 +19,7 @@ from qanat.core.errors import CapacityError, CheckpointError, EngineDeadError, Q
 from qanat.core.log_lines import present_format
 from qanat.core.memory_plan import MemoryPlan
 from qanat.core.profile import ProfileReport
+from qanat.executor.node_line import KEY_PURPOSE, group_secret
 from qanat.executor.node_link import NodeLink
 from qanat.executor.node_messages import NodeStart
 from qanat.executor.own_worker import OwnWorker
@@ -85,7 +87,8 @@ class MultiprocExecutor(OwnWorker):
         self._deadline_s = time.monotonic() + config.init_timeout_s
         self._join_timeout_s = join_timeout_s(config)
         self._join_deadline_s = time.monotonic() + self._join_timeout_s
-        self._secret = secrets.token_bytes(SECRET_BYTES)
+        seed = secrets.token_bytes(SECRET_BYTES)
+        self._secret = group_secret(cluster_secret(KEY_PURPOSE) if links else None, seed)
         self._address = numeric(config.parallel.master_addr, 0) if links else LOOPBACK
         self._worker: Worker | None = None
         self._group: MeteredGroup | None = None
@@ -100,7 +103,7 @@ class MultiprocExecutor(OwnWorker):
                         config.scheduler,
                         config.num_valid_token_ids,
                         memory_plan,
-                        self._secret,
+                        seed,
                         self._join_timeout_s,
                     )
                 )

@@ -152,6 +152,14 @@ class NodeLine:
         return bytes(data)
 
 
+def group_secret(key: bytes | None, seed: bytes) -> bytes:
+    """By which the ranks of one group know each other: it follows from the cluster's key and from random bytes.
+
+    Without a key the random bytes are the secret, and whoever reads the line knows it.
+    """
+    return seed if key is None else hmac.digest(key, b"group\0" + seed, DIGEST)
+
+
 def _lost(error: OSError, timeout_s: float | None) -> LineLostError:
     if isinstance(error, TimeoutError):
         return LineLostError(f"has been silent for {timeout_s:.1f} s")

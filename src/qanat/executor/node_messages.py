@@ -66,14 +66,14 @@ class NodeStart(msgspec.Struct, tag=True, frozen=True):
         scheduler: limits, as they were fitted to the memory.
         num_valid_token_ids: see `ResolvedConfig`; the tokenizer says it, which only node 0 reads.
         memory_plan: what each rank allocates.
-        secret: by which the ranks of this group know each other.
+        seed: random; with the cluster's key it makes the secret of the group, see `qanat.executor.node_line`.
         join_timeout_s: all of them must have come within this.
     """
 
     scheduler: SchedulerLimits
     num_valid_token_ids: int
     memory_plan: MemoryPlan
-    secret: bytes
+    seed: bytes
     join_timeout_s: float
 
 

@@ -17,7 +17,15 @@ from qanat.config.cluster_key import cluster_secret
 from qanat.config.resolved import ResolvedConfig
 from qanat.core.errors import EngineDeadError
 from qanat.core.log_lines import present_format
-from qanat.executor.node_line import BEAT_S, KEY_PURPOSE, SILENCE_S, LineLostError, NodeLine, RefusedError
+from qanat.executor.node_line import (
+    BEAT_S,
+    KEY_PURPOSE,
+    SILENCE_S,
+    LineLostError,
+    NodeLine,
+    RefusedError,
+    group_secret,
+)
 from qanat.executor.node_messages import (
     Batch,
     Beat,
@@ -131,6 +139,7 @@ class Node:
         )
         size = config.tensor_parallel_size // config.parallel.num_nodes
         first = config.parallel.node_rank * size
+        secret = group_secret(cluster_secret(KEY_PURPOSE), message.seed)
         starts = [
             RankStart(
                 rank=first + i,
@@ -139,7 +148,7 @@ class Node:
                 config=config,
                 memory_plan=message.memory_plan,
                 address=self._address,
-                secret=message.secret,
+                secret=secret,
                 join_timeout_s=message.join_timeout_s,
                 log_level=logging.getLogger().getEffectiveLevel(),
                 log_format=present_format(),
