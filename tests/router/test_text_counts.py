@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qanat.router.http.sse import event_data
 from qanat.router.resume_text import MARK
 from qanat.router.running_counts import RunningCounts
 from tests.router.routing import CHAT, COMPLETIONS, routed, run
@@ -172,26 +173,51 @@ def test_counts_of_the_whole_are_kept_over_a_break() -> None:
     assert asked[1]["prompt"] == "p a b c d e" and stream.count(MARK) == 1
 
 
+texts = st.text(max_size=8) | st.sampled_from(['"usage":{}', "usage", "}", '{"usage":{"a":{}}}', "\\", '"'])
+counted = st.recursive(
+    st.integers(0, 9) | texts,
+    lambda inner: st.dictionaries(st.sampled_from(["usage", "a", "}"]), inner, max_size=2),
+    max_leaves=4,
+)
 fields = st.dictionaries(
-    st.sampled_from(["id", "x", "choices", "usage "]),
-    st.text(max_size=8)
-    | st.just('"usage":{}')
-    | st.just("usage")
-    | st.lists(st.text(max_size=3), max_size=2),
+    st.sampled_from(["id", "x", "choices", "usage ", "\x00"]),
+    counted | st.lists(counted, max_size=2) | st.none(),
     max_size=4,
 )
+KINDS = {"chat": "chat.completion.chunk", "completion": "text_completion"}
 
 
 @given(
-    fields, fields, st.booleans(), st.booleans(), st.sampled_from([counts(3), {"completion_tokens": 1}, {}])
+    fields,
+    fields,
+    st.sampled_from(["chat", "completion"]),
+    st.sampled_from([(",", ":"), (", ", ": "), (" ,\t", " : "), ("\ndata: ,", "\ndata: :\ndata:")]),
+    st.sampled_from([counts(3), {}]) | st.dictionaries(st.sampled_from(["usage", "a"]), counted, max_size=3),
+    st.booleans(),
 )
 def test_nothing_but_the_counts_is_taken_out(
-    before: dict[str, Any], after: dict[str, Any], is_chat: bool, is_dense: bool, usage: dict[str, Any]
+    before: dict[str, Any],
+    after: dict[str, Any],
+    kind: str,
+    separators: tuple[str, str],
+    usage: dict[str, Any],
+    is_escaped: bool,
 ) -> None:
     rest = {**{name: value for name, value in before.items() if name not in after}, **after}
     chunk = {**{name: rest[name] for name in before}, "usage": usage, **rest}
-    event = json.dumps(chunk, separators=(",", ":") if is_dense else None).encode()
-    shown = json.loads(
-        RunningCounts({}).without(event, "chat.completion.chunk" if is_chat else "text_completion")
-    )
-    assert shown == ({**rest} if is_chat else {**rest, "usage": None})
+    written = json.dumps(chunk, separators=separators, ensure_ascii=is_escaped)
+    if is_escaped:
+        written = written.replace('"usage"', '"u\\u0073age"')
+    event = f"data: {written}\n\n".encode()
+    shown = event_data(RunningCounts({}).without(event, KINDS[kind]))
+    assert shown is not None
+    assert json.loads(shown) == (rest if kind == "chat" else {**rest, "usage": None})
+
+
+def test_tool_arguments_that_hold_counts_keep_them_and_nested_counts_go_whole() -> None:
+    calls = '"choices": [{"delta": {"tool_calls": [{"arguments": {"usage": {"a": 1}}}]}}]'
+    counted = '"usage": {"a": {"b": {"c": {"d": 1}}}, "note": "}"}'
+    for written in (f"{{{calls}, {counted}}}", f"{{{counted}, {calls}}}"):
+        shown = RunningCounts({}).without(f"data: {written}\n\n".encode(), "chat.completion.chunk")
+        assert calls.replace(" ", "") in shown.decode().replace(" ", "")
+        assert json.loads(event_data(shown) or b"") == json.loads(f"{{{calls}}}")

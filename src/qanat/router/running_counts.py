@@ -6,11 +6,17 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
+from qanat.router.http.sse import event_data
 from qanat.router.resume_qanat import wants_usage, wants_usage_chunk
 
-# A quotation mark inside a JSON text has a backslash before it, so that this can only be the field itself. Counts hold
-# numbers, and objects of numbers.
-_USAGE = re.compile(rb'"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
+_NAME = b'"usage"'
+# Counts as engines write them: whole numbers and null under plain names, and one object of these in another.
+_FLAT = rb'[^{}\[\]"]*(?:"\w*"[^{}\[\]"]*)*'
+_COUNTS = re.compile(rb'"usage"\s*:\s*(\{%b(?:\{%b\}%b)*\})' % (_FLAT, _FLAT, _FLAT))
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_NULL = msgspec.Raw(b"null")
 _COMPLETION = "text_completion"
 
 
@@ -39,16 +45,27 @@ class RunningCounts:
         return bool(self.changes) and not (self._shows_running if has_choices else self._shows_total)
 
     def without(self, event: bytes, kind: object) -> bytes:
-        """An event that has choices, as it is without counts: chats leave the field out, completions have null."""
-        found = _USAGE.search(event)
+        """An event that has choices, as it is without counts: chats leave the field out, completions have null.
+
+        Only the chunk's own counts go, with all that they hold; what is called so deeper in it is the client's.
+
+        Args:
+            event: of one line, or of more, whose payload is a chunk that has counts.
+            kind: the chunk's `object`.
+        """
+        # Inside a JSON text a quotation mark has a backslash before it. So what is there once is the name of the
+        # chunk's own field, which is there: unless that is spelt with escapes.
+        is_plain = event.count(_NAME) == 1 and b"\\u00" not in event and event.find(b"\n") == len(event) - 2
+        found = _COUNTS.search(event) if is_plain else None
         if found is None:
-            return event
+            return _rewritten(event_data(event) or b"{}", kind)
+        rest = event[found.end() :]
         if kind == _COMPLETION:
-            return b"%bnull%b" % (event[: found.start(1)], event[found.end() :])
+            return b"%bnull%b" % (event[: found.start(1)], rest)
         before = event[: found.start()].rstrip()
         if before.endswith(b","):
-            return before[:-1] + event[found.end() :]
-        return before + event[found.end() :].lstrip().removeprefix(b",")
+            return before[:-1] + rest
+        return before + rest.lstrip().removeprefix(b",")
 
     def strip(self, fields: dict[str, Any]) -> None:
         """The same for one that is decoded."""
@@ -56,3 +73,14 @@ class RunningCounts:
             fields["usage"] = None
         else:
             fields.pop("usage", None)
+
+
+def _rewritten(data: bytes, kind: object) -> bytes:
+    """The event of a chunk without counts, each other value as it was; for any chunk, and slower."""
+    fields = _FIELDS.decode(data)
+    if kind == _COMPLETION:
+        fields["usage"] = _NULL
+    else:
+        fields.pop("usage", None)
+    # Line ends are only between values of JSON, and would end the event's line.
+    return b"data: %b\n\n" % msgspec.json.encode(fields).replace(b"\n", b" ").replace(b"\r", b" ")
