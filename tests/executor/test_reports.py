@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from qanat.executor.reports import differences, traits_of
+from qanat.executor.reports import differences, traits_of, versions
 from tests.worker.tiny_model import tiny_config
 
 
@@ -26,3 +26,24 @@ def test_other_numbers_of_the_same_shape_are_a_difference(tmp_path: Path) -> Non
     own, copy, trained = traits
     assert differences(own, copy) == []
     assert [text.split()[0] for text in differences(own, trained)] == ["weights"]
+
+
+def test_what_rank_0_settles_alone_is_no_difference_and_what_is_computed_with_is() -> None:
+    config = tiny_config()
+    alone = dataclasses.replace(
+        config,
+        scheduler=dataclasses.replace(
+            config.scheduler, policy="priority", max_waiting_requests=1, max_queue_wait_s=1.0
+        ),
+        cache=dataclasses.replace(config.cache, memory_share=0.123),
+        step_timeout_s=config.step_timeout_s + 1,
+    )
+    assert differences(traits_of(config), traits_of(alone)) == []
+    longer = dataclasses.replace(
+        config,
+        scheduler=dataclasses.replace(config.scheduler, max_model_len=config.scheduler.max_model_len + 1),
+    )
+    assert [text.split()[0] for text in differences(traits_of(config), traits_of(longer))] == [
+        "scheduler.max_model_len"
+    ]
+    assert versions()["python"].count(".") == 1

@@ -105,6 +105,7 @@ class MultiprocExecutor(OwnWorker):
                         memory_plan,
                         seed,
                         self._join_timeout_s,
+                        config.step_timeout_s,
                     )
                 )
             self._hear_reports(self._own_report(platform))

@@ -68,6 +68,7 @@ class NodeStart(msgspec.Struct, tag=True, frozen=True):
         memory_plan: what each rank allocates.
         seed: random; with the cluster's key it makes the secret of the group, see `qanat.executor.node_line`.
         join_timeout_s: all of them must have come within this.
+        step_timeout_s: no exchange between the ranks may take longer.
     """
 
     scheduler: SchedulerLimits
@@ -75,6 +76,7 @@ class NodeStart(msgspec.Struct, tag=True, frozen=True):
     memory_plan: MemoryPlan
     seed: bytes
     join_timeout_s: float
+    step_timeout_s: float
 
 
 class ForRank(msgspec.Struct, tag=True, frozen=True):

@@ -135,6 +135,7 @@ class Node:
             self._config,
             scheduler=message.scheduler,
             num_valid_token_ids=message.num_valid_token_ids,
+            step_timeout_s=message.step_timeout_s,
             open_limits=(),
         )
         size = config.tensor_parallel_size // config.parallel.num_nodes

@@ -33,6 +33,18 @@ OWN_AFFAIRS = (
     "parallel",
 )
 """Settings that a host may have for itself, that concern rank 0 alone, or that are told at the start."""
+OWN_LIMITS = (
+    "scheduler.policy",
+    "scheduler.max_waiting_requests",
+    "scheduler.max_waiting_tokens",
+    "scheduler.max_queue_wait_s",
+    "scheduler.max_decode_stall_s",
+    "scheduler.long_prefill_token_threshold",
+    "scheduler.is_chunked_prefill_enabled",
+    "cache.memory_share",
+    "cache.available_bytes",
+)
+"""The same among the limits: who waits, who is next and how much memory is taken is settled by rank 0."""
 
 
 def join_timeout_s(config: ResolvedConfig) -> float:
@@ -49,7 +61,8 @@ def versions() -> dict[str, str]:
 
     from qanat import __version__
 
-    return {"qanat": __version__, "python": platform.python_version(), "torch": str(torch.__version__)}
+    python = ".".join(platform.python_version_tuple()[:2])
+    return {"qanat": __version__, "python": python, "torch": str(torch.__version__)}
 
 
 def traits_of(config: ResolvedConfig) -> dict[str, str]:
@@ -59,7 +72,8 @@ def traits_of(config: ResolvedConfig) -> dict[str, str]:
         OSError: a weight file cannot be read.
     """
     settings = msgspec.to_builtins(config)
-    traits = dict(_flat("", {name: value for name, value in settings.items() if name not in OWN_AFFAIRS}))
+    compared = {name: value for name, value in settings.items() if name not in OWN_AFFAIRS}
+    traits = {name: value for name, value in _flat("", compared) if name not in OWN_LIMITS}
     if config.load_format != "dummy":
         traits["weights"] = weight_digest(Path(config.model_path))
     return traits
