@@ -7,9 +7,12 @@ import time
 import pytest
 
 from qanat.executor import node_process
+from qanat.executor.multiproc import MultiprocExecutor
 from qanat.executor.node_line import NodeLine
-from qanat.executor.node_messages import Beat, Farewell, NodeMessage
+from qanat.executor.node_link import NodeLink
+from qanat.executor.node_messages import Beat, Farewell, NodeMessage, NodeReport
 from qanat.executor.node_process import GroupEndedError, Node
+from tests.executor.test_multiproc import plan_of
 from tests.executor.test_node_line import connection
 from tests.executor.tiny_node import node_config
 
@@ -35,4 +38,17 @@ def test_the_time_that_a_message_takes_here_is_no_silence_of_node_0s(monkeypatch
     with pytest.raises(GroupEndedError, match="that is all"):
         SlowNode(node_config(1, "127.0.0.1", 1), line, "127.0.0.1").run()
     head.close()
+    line.close()
+
+
+def test_a_node_is_told_why_node_0_could_not_start_its_own_ranks() -> None:
+    head, line = ends()
+    config = node_config(0, "127.0.0.1", 1, tensor_parallel_size=4)
+    link = NodeLink(head, NodeReport(1, 2, 1, "there", "?", "127.0.0.1", {}, {}, 0), range(2, 4))
+    with pytest.raises(FileNotFoundError):
+        MultiprocExecutor(config, plan_of(config), links=[link], command=("/there/is/no/such/program",))
+    message = line.receive()
+    while isinstance(message, Beat):
+        message = line.receive()
+    assert isinstance(message, Farewell) and "/there/is/no/such/program" in message.words
     line.close()

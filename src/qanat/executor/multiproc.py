@@ -89,12 +89,17 @@ class MultiprocExecutor(OwnWorker):
         self._join_deadline_s = time.monotonic() + self._join_timeout_s
         seed = secrets.token_bytes(SECRET_BYTES)
         self._secret = group_secret(cluster_secret(KEY_PURPOSE) if links else None, seed)
-        self._address = numeric(config.parallel.master_addr, 0) if links else LOOPBACK
         self._worker: Worker | None = None
         self._group: MeteredGroup | None = None
         self._death: EngineDeadError | None = None
         platform = CpuPlatform()
-        local = RankProcesses(self._starts(), command)
+        try:
+            self._address = numeric(config.parallel.master_addr, 0) if links else LOOPBACK
+            local = RankProcesses(self._starts(), command)
+        except BaseException as error:
+            for link in links:
+                link.close(str(error) or "node 0 was stopped")
+            raise
         self._ranks = Ranks(local, links, config.step_timeout_s)
         try:
             for link in links:

@@ -6,7 +6,7 @@ import time
 
 from qanat.config.resolved import ResolvedConfig
 from qanat.core.constraint import MatcherFactory
-from qanat.core.errors import ConfigError, QanatError
+from qanat.core.errors import ConfigError
 from qanat.executor.base import Executor
 from qanat.executor.gathering import gather
 from qanat.executor.multiproc import MultiprocExecutor
@@ -46,8 +46,8 @@ def start_executor(
     try:
         least_bytes = min([available_bytes, *(link.report.available_bytes for link in links)])
         start = plan_start(config, available_bytes=least_bytes)
-    except QanatError as error:
+    except BaseException as error:
         for link in links:
-            link.close(error.message)
+            link.close(str(error) or "node 0 was stopped")
         raise
     return start, MultiprocExecutor(start.config, start.memory, matcher_factory, links=links)
