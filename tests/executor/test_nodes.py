@@ -201,6 +201,13 @@ def test_a_host_without_host_0_gives_up() -> None:
         assert code == 1 and f"Node 0 at 127.0.0.1:{nodes.port} did not answer within 0.2 s" in output
 
 
+def test_a_host_whose_weights_cannot_be_read_says_so_before_it_looks_for_host_0(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").symlink_to(tmp_path / "gone")
+    with TinyNodes() as nodes:
+        code, output = end_of(nodes.start(load_format="auto", model_path=str(tmp_path)))
+        assert code == 1 and "The weights cannot be read" in output and "Waiting for" not in output
+
+
 def test_a_host_with_other_settings_is_refused_on_both_sides() -> None:
     with TinyNodes() as nodes:
         node = nodes.start(dtype="bfloat16")

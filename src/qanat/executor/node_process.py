@@ -213,8 +213,13 @@ def run_node(config: ResolvedConfig) -> int:
     node: Node | None = None
     with _signals():
         try:
+            try:
+                traits = traits_of(config)
+            except OSError as error:
+                logger.error("The weights cannot be read: %s", error)
+                return 1
             line, address = _connected(config, key)
-            line.send(_report(config, address))
+            line.send(_report(config, address, traits))
             logger.info(
                 "Connected with node 0 at %s:%d from %s", place.master_addr, place.master_port, address
             )
@@ -235,7 +240,7 @@ def run_node(config: ResolvedConfig) -> int:
         except LineLostError as error:
             logger.error("%s %s; the ranks of this host end with it.", head, error)
         except OSError as error:
-            logger.error("The weights cannot be read: %s", error)
+            logger.error("This host cannot take part: %s", error)
         finally:
             if node is not None:
                 node.stop()
@@ -266,7 +271,7 @@ def _connected(config: ResolvedConfig, key: bytes | None) -> tuple[NodeLine, str
             time.sleep(RETRY_S)
 
 
-def _report(config: ResolvedConfig, address: str) -> NodeReport:
+def _report(config: ResolvedConfig, address: str, traits: dict[str, str]) -> NodeReport:
     return NodeReport(
         node_rank=config.parallel.node_rank,
         num_nodes=config.parallel.num_nodes,
@@ -275,7 +280,7 @@ def _report(config: ResolvedConfig, address: str) -> NodeReport:
         interface=interface_of(address),
         address=address,
         versions=versions(),
-        traits=traits_of(config),
+        traits=traits,
         available_bytes=CpuPlatform().memory().available_bytes,
     )
 
