@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import socket
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qanat.executor.node_line import LineLostError, NodeLine, RefusedError, group_secret
-from qanat.executor.node_messages import Beat, Challenge, Welcome
+from qanat.executor import node_line
+from qanat.executor.node_line import MAX_REPORT_BYTES, LineLostError, NodeLine, RefusedError, group_secret
+from qanat.executor.node_messages import Answer, Beat, Challenge, Welcome
 
 KEY, OTHER = b"k" * 32, b"o" * 32
 
@@ -105,3 +107,45 @@ def test_with_a_key_what_is_sent_is_not_the_secret_of_the_group() -> None:
     seed, another = b"s" * 32, b"t" * 32
     secrets = [group_secret(KEY, seed), group_secret(OTHER, seed), group_secret(KEY, another), seed]
     assert len(set(secrets)) == 4 and group_secret(None, seed) == seed
+
+
+def test_a_stranger_that_has_greeted_may_say_little_until_it_is_taken() -> None:
+    ours, theirs = connection()
+    head, stranger = NodeLine(ours), NodeLine(theirs)
+    stranger.send(Answer(b"n" * 32, b""))
+    head.greet(None)
+    size = (MAX_REPORT_BYTES + 1).to_bytes(8, "little")
+    theirs.sendall(size)
+    with pytest.raises(LineLostError, match="no message"):
+        head.receive()
+    head.admit()
+    theirs.sendall(size)
+    theirs.close()
+    with pytest.raises(LineLostError, match="hung up"):
+        head.receive()
+    head.close()
+
+
+def test_a_stranger_that_says_its_report_byte_by_byte_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_line, "GREETING_S", 0.5)
+    ours, theirs = connection()
+    head, stranger = NodeLine(ours), NodeLine(theirs)
+    stranger.send(Answer(b"n" * 32, b""))
+    head.greet(None)
+    is_lost = threading.Event()
+
+    def drip() -> None:
+        theirs.sendall((1000).to_bytes(8, "little"))
+        while not is_lost.wait(0.1):
+            theirs.sendall(b".")
+
+    with ThreadPoolExecutor(1) as pool:
+        dripped = pool.submit(drip)
+        try:
+            with pytest.raises(LineLostError, match="too long to greet|silent"):
+                head.receive()
+        finally:
+            is_lost.set()
+        dripped.result(30)
+    head.close()
+    theirs.close()

@@ -100,6 +100,7 @@ class Gathering:
             report = line.receive()
             if not isinstance(report, NodeReport):
                 raise LineLostError("says what is no report")
+            line.admit()
             self._arrivals.put((line, report))
         except (LineLostError, RefusedError) as error:
             logger.warning("A connection from %s was refused: it %s", address, error)

@@ -19,6 +19,8 @@ SILENCE_S = 7.5
 GREETING_S = 5.0
 LENGTH_BYTES = 8
 MAX_GREETING_BYTES = 2**16
+MAX_REPORT_BYTES = 2**20
+"""Of the first message after the greeting; without a key anybody gets so far."""
 MAX_MESSAGE_BYTES = 2**30
 NONCE_BYTES = 32
 DIGEST = "sha256"
@@ -81,7 +83,7 @@ class NodeLine:
             raise LineLostError("says what is no message") from None
 
     def greet(self, key: bytes | None) -> None:
-        """Node 0's side of the proof that both know the cluster's key.
+        """Node 0's side of the proof that both know the cluster's key; `admit` has to follow.
 
         Raises:
             LineLostError, RefusedError: the other end does not.
@@ -98,7 +100,8 @@ class NodeLine:
             self.send(Farewell(f"this process {words}"))
             raise RefusedError(words)
         self.send(Welcome(_proof(key, "head", answer.nonce, nonce) if key is not None else b""))
-        self._greeted()
+        self._max_bytes = MAX_REPORT_BYTES
+        self._greet_by_s = time.monotonic() + GREETING_S
 
     def introduce(self, key: bytes | None) -> None:
         """The other side of `greet`.
@@ -122,7 +125,13 @@ class NodeLine:
             welcome.proof, _proof(key, "head", nonce, challenge.nonce)
         ):
             raise RefusedError("node 0 does not know QANAT_CLUSTER_KEY; give every process the same")
-        self._greeted()
+        self.admit()
+
+    def admit(self) -> None:
+        """Takes the other end for one of the group: from now on messages may be long and come when they come."""
+        self._max_bytes = MAX_MESSAGE_BYTES
+        self._greet_by_s = None
+        self._connection.settimeout(SILENCE_S)
 
     def close(self) -> None:
         """Hangs up; whoever waits for a message in another thread notices."""
@@ -131,11 +140,6 @@ class NodeLine:
         except OSError:
             pass
         self._connection.close()
-
-    def _greeted(self) -> None:
-        self._max_bytes = MAX_MESSAGE_BYTES
-        self._greet_by_s = None
-        self._connection.settimeout(SILENCE_S)
 
     def _read(self, size: int) -> bytes:
         data = bytearray()
