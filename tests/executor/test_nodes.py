@@ -195,6 +195,16 @@ def test_a_host_that_does_not_come_is_named() -> None:
         started(nodes, init_timeout_s=0.5)
 
 
+def test_of_a_name_that_stands_for_the_loopback_interface_it_is_said_that_no_other_host_reaches_it() -> None:
+    with (
+        TinyNodes("localhost") as nodes,
+        pytest.raises(
+            EngineDeadError, match="localhost stands for .* a loopback address, which no other host"
+        ),
+    ):
+        started(nodes, init_timeout_s=0.5)
+
+
 def test_a_host_without_host_0_gives_up() -> None:
     with TinyNodes() as nodes:
         code, output = end_of(nodes.start(init_timeout_s=0.5))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import queue
 import socket
@@ -44,6 +45,7 @@ class Gathering:
         self._arrivals: queue.Queue[tuple[NodeLine, NodeReport]] = queue.Queue()
         self._greetings = threading.Semaphore(MAX_GREETINGS)
         self._links: dict[int, NodeLink] = {}
+        self._hint = ""
 
     def run(self) -> list[NodeLink]:
         """Returns the lines to all other hosts, in order."""
@@ -53,6 +55,9 @@ class Gathering:
                 self._nodes.num_nodes - 1,
                 *listener.getsockname()[:2],
             )
+            self._hint = _loopback_hint(self._nodes.master_addr, listener.getsockname()[0])
+            if self._hint:
+                logger.warning("%s", self._hint)
             try:
                 while missing := self._missing():
                     if time.monotonic() > self._deadline_s:
@@ -61,6 +66,7 @@ class Gathering:
                             f"{names[0].upper()}{names[1:]} did not report to {self._nodes.master_addr}:"
                             f"{self._nodes.master_port} in time (60 s, or half of --init-timeout-s). "
                             "Start each host with its --node-rank, and look whether it can reach this address."
+                            f"{self._hint and ' ' + self._hint}"
                         )
                     self._accept(listener)
                     self._take_arrivals()
@@ -153,6 +159,17 @@ def _refuse(line: NodeLine, words: str) -> None:
     except LineLostError:
         pass
     line.close()
+
+
+def _loopback_hint(name: str, address: str) -> str:
+    """What to say of an address that only this host's own processes reach; nothing of others."""
+    if not ipaddress.ip_address(address).is_loopback:
+        return ""
+    stands_for = "is" if name == address else f"stands for {address} here,"
+    return (
+        f"--master-addr {name} {stands_for} a loopback address, which no other host reaches; give the address of an "
+        "interface of this host unless all of them run on it."
+    )
 
 
 def _listener(address: str, port: int) -> socket.socket:
