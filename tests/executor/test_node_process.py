@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 
 import pytest
@@ -12,6 +14,7 @@ from qanat.executor.node_line import NodeLine
 from qanat.executor.node_link import NodeLink
 from qanat.executor.node_messages import Beat, Farewell, NodeMessage, NodeReport
 from qanat.executor.node_process import GroupEndedError, Node
+from qanat.executor.stop_signal import StoppedError, StopSignal
 from tests.executor.test_multiproc import plan_of
 from tests.executor.test_node_line import connection
 from tests.executor.tiny_node import node_config
@@ -36,7 +39,7 @@ def test_the_time_that_a_message_takes_here_is_no_silence_of_node_0s(monkeypatch
     for message in (Beat(), Farewell("that is all")):
         head.send(message)
     with pytest.raises(GroupEndedError, match="that is all"):
-        SlowNode(node_config(1, "127.0.0.1", 1), line, "127.0.0.1").run()
+        SlowNode(node_config(1, "127.0.0.1", 1), line, "127.0.0.1", StopSignal()).run()
     head.close()
     line.close()
 
@@ -52,3 +55,21 @@ def test_a_node_is_told_why_node_0_could_not_start_its_own_ranks() -> None:
         message = line.receive()
     assert isinstance(message, Farewell) and "/there/is/no/such/program" in message.words
     line.close()
+
+
+def test_a_signal_waits_for_the_end_of_a_message_and_further_ones_change_nothing() -> None:
+    stop, done = StopSignal(), []
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(StoppedError), stop.heard():
+            with stop.deferred():
+                os.kill(os.getpid(), signal.SIGTERM)
+                done.append("message")
+            done.append("more")
+        os.kill(os.getpid(), signal.SIGTERM)
+        with stop.deferred():
+            done.append("farewell")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    assert done == ["message", "farewell"]

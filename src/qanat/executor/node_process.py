@@ -7,11 +7,9 @@ import dataclasses
 import logging
 import os
 import select
-import signal
 import socket
 import time
 from collections.abc import Iterator
-from types import FrameType
 
 from qanat.config.cluster_key import cluster_secret
 from qanat.config.resolved import ResolvedConfig
@@ -41,6 +39,7 @@ from qanat.executor.peers import Peer, readable
 from qanat.executor.rank_messages import RankStart
 from qanat.executor.rank_processes import RankProcesses
 from qanat.executor.reports import join_timeout_s, traits_of, versions
+from qanat.executor.stop_signal import StoppedError, StopSignal
 from qanat.platforms.addresses import address_towards, interface_of, numeric
 from qanat.platforms.cpu import CpuPlatform
 
@@ -51,10 +50,6 @@ POLL_S = 0.5
 FAREWELL_S = 10.0
 """After a rank of this host has ended, node 0 has so long to end the group."""
 FULL_RING_PAUSE_S = 0.0005
-
-
-class StoppedError(Exception):
-    """This process was told to end."""
 
 
 class GroupEndedError(Exception):
@@ -68,9 +63,11 @@ class Node:
         config: the resolved configuration, as this host understands it.
         line: to node 0, greeted.
         address: of this host's interface.
+        stop: what breaks it off, but no message to node 0.
     """
 
-    def __init__(self, config: ResolvedConfig, line: NodeLine, address: str) -> None:
+    def __init__(self, config: ResolvedConfig, line: NodeLine, address: str, stop: StopSignal) -> None:
+        self._stop = stop
         self._config, self._line, self._address = config, line, address
         self._processes: RankProcesses | None = None
         self._ended: set[int] = set()
@@ -191,7 +188,8 @@ class Node:
 
     def _say(self, message: NodeMessage) -> None:
         self._said_s = time.monotonic()
-        self._line.send(message)
+        with self._stop.deferred():
+            self._line.send(message)
 
 
 def run_node(config: ResolvedConfig) -> int:
@@ -211,7 +209,8 @@ def run_node(config: ResolvedConfig) -> int:
     key = cluster_secret(KEY_PURPOSE)
     line: NodeLine | None = None
     node: Node | None = None
-    with _signals():
+    stop = StopSignal()
+    with stop.heard():
         try:
             try:
                 traits = traits_of(config)
@@ -223,7 +222,7 @@ def run_node(config: ResolvedConfig) -> int:
             logger.info(
                 "Connected with node 0 at %s:%d from %s", place.master_addr, place.master_port, address
             )
-            node = Node(config, line, address)
+            node = Node(config, line, address, stop)
             node.run()
         except StoppedError:
             if line is not None:
@@ -283,18 +282,3 @@ def _report(config: ResolvedConfig, address: str, traits: dict[str, str]) -> Nod
         traits=traits,
         available_bytes=CpuPlatform().memory().available_bytes,
     )
-
-
-@contextlib.contextmanager
-def _signals() -> Iterator[None]:
-    """SIGTERM and SIGINT end what runs within."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise StoppedError
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
