@@ -80,6 +80,20 @@ def test_whoever_left_is_counted_once_and_forgotten() -> None:
     assert stats.num_output_tokens == 0
 
 
+def test_what_a_core_takes_along_ends_with_an_error_and_is_forgotten() -> None:
+    metrics = EngineMetrics()
+    requests = [make_request(name) for name in ("a", "b")]
+    for request in requests:
+        metrics.on_admitted(request)
+    metrics.on_death()
+    metrics.on_death()
+    metrics.on_aborted(requests[0])
+    metrics.on_step([tokens(5, "b")], 101.0)
+    stats = metrics.snapshot(None)
+    assert stats.num_finished == {"stop": 0, "length": 0, "abort": 0, "error": 2}
+    assert stats.num_output_tokens == 0
+
+
 def test_an_error_is_counted_but_not_timed() -> None:
     metrics = EngineMetrics()
     request = make_request()

@@ -175,6 +175,7 @@ async def test_a_call_that_finds_a_full_queue_moves_on_to_the_next(engine: Async
 
 
 async def test_death_ends_only_the_calls_of_that_replica_and_it_comes_back(engine: AsyncEngine) -> None:
+    before = engine.stats().num_finished["error"]
     dying, living = await begin(engine, 2, rank=0), await begin(engine, 1, rank=1)
     pid = replica(engine, 0).line.pid
     assert pid is not None
@@ -184,6 +185,7 @@ async def test_death_ends_only_the_calls_of_that_replica_and_it_comes_back(engin
             async with asyncio.timeout(WAIT_S):
                 while True:
                     await anext(call)
+    assert engine.stats().num_finished["error"] == before + 2
     health = engine.health()
     assert (health.is_alive, health.is_healthy, health.is_restarting) == (True, True, False)
     assert [one.is_restarting for one in health.replicas.values()] == [True, False]

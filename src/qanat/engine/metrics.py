@@ -252,6 +252,11 @@ class EngineMetrics:
         if self._live.pop(request.request_id, None) is not None:
             self._num_finished[FinishReason.ABORT.value] += 1
 
+    def on_death(self) -> None:
+        """The core is gone: what has not ended ends with an error."""
+        self._num_finished[FinishReason.ERROR.value] += len(self._live)
+        self._live.clear()
+
     def on_refused(self, request: Request) -> None:
         """The core did not take the request; it counts nowhere."""
         self._live.pop(request.request_id, None)

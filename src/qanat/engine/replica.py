@@ -212,6 +212,7 @@ class Replica:
         self.load.clear()
         self._scheduler_stats = None
         self._reader.on_death(self, error)
+        self.metrics.on_death()
 
     def _on_replaced(self, ready: Ready) -> None:
         self._take_ready(ready)
