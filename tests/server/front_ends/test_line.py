@@ -62,6 +62,12 @@ async def test_a_question_that_cannot_be_answered_is_an_error_for_who_asks(is_ra
             await line.ask(AbortQuestion("a"), AbortAnswer)
 
 
+async def test_an_answer_that_does_not_come_is_not_waited_for_without_end() -> None:
+    async with line_to(lambda word, reply: None) as (line, _):
+        with pytest.raises(UnavailableError):
+            await line.ask(AbortQuestion("a"), AbortAnswer, 0.01)
+
+
 async def test_the_end_of_the_other_end_ends_every_wait() -> None:
     async with line_to(lambda word, reply: None) as (line, other):
         asking = asyncio.create_task(line.ask(AbortQuestion("a"), AbortAnswer))

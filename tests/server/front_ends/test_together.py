@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import socket
+import sys
+from collections.abc import AsyncIterator
+
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from qanat.engine.core_line import EngineHealth
 from qanat.engine.metrics import EngineMetrics, EngineStats
 from qanat.scheduler.stats import SchedulerStats
-from qanat.server.front_ends.together import added_stats, joint_health
+from qanat.server.errors import UnavailableError
+from qanat.server.front_ends.crew import FrontEnd
+from qanat.server.front_ends.line import Line, Reply
+from qanat.server.front_ends.supervisor import answer_of
+from qanat.server.front_ends.together import Together, added_stats, joint_health
+from qanat.server.front_ends.words import (
+    AbortQuestion,
+    Gathered,
+    HealthQuestion,
+    StatsAnswer,
+    StatsQuestion,
+    Word,
+)
+from qanat.server.siblings import Alone
 from qanat.structured.compiler import CompileStats
 from tests.support.step_loop import make_request
 
@@ -49,3 +69,81 @@ def test_what_any_finds_wrong_is_wrong_and_what_is_pending_anywhere_is_pending()
     assert joint_health([health(), health(1, 9.0, is_healthy=False)]) == health(1, 9.0, is_healthy=False)
     restarting = EngineHealth(True, 0, 0.0, False, True, "It was killed.")
     assert joint_health([health(), restarting]) == restarting
+
+
+def test_figures_of_the_engine_are_of_who_has_heard_most_and_never_of_earlier() -> None:
+    fresh = msgspec.structs.replace(counted([1]), step_s=0.0, num_preemptions=0, num_running=0)
+    newest = msgspec.structs.replace(counted([1]), step_s=9.0, num_preemptions=8, num_running=1)
+    earlier = msgspec.structs.replace(counted([1]), step_s=99.0, num_preemptions=99)
+    every = [
+        msgspec.structs.replace(one, replicas={0: one}) for one in (fresh, newest, earlier, counted([1]))
+    ]
+    for own, other in (every[:2], every[1::-1]):
+        total = added_stats(own, [other], [every[2]])
+        for one in (total, total.replicas[0]):
+            assert (one.step_s, one.num_preemptions, one.num_running) == (9.0, 8, 1)
+            assert sum(one.histograms["request_params_max_tokens"].counts) == 3
+
+
+class KnownFigures(Alone):
+    """The own part of a front end whose figures do not change."""
+
+    def __init__(self, num_aborted: int = 0) -> None:
+        self._num_aborted = num_aborted
+
+    async def stats(self) -> EngineStats:
+        """See `Alone`."""
+        return counted([1], ranks=(0,))
+
+    async def health(self) -> EngineHealth:
+        """See `Alone`."""
+        return health(2)
+
+    async def abort(self, request_id: str) -> int:
+        """See `Alone`."""
+        return self._num_aborted
+
+
+@contextlib.asynccontextmanager
+async def parent(answers: list[Gathered]) -> AsyncIterator[Line]:
+    """A front end's line to a parent that gives these answers and then stands still."""
+
+    def take(word: Word, reply: Reply) -> None:
+        if answers:
+            reply(answers.pop(0))
+
+    ours, theirs = socket.socketpair()
+    ends = (await Line.over(ours, lambda word, reply: None), await Line.over(theirs, take))
+    running = [asyncio.create_task(end.run()) for end in ends]
+    try:
+        async with asyncio.timeout(60):
+            yield ends[0]
+    finally:
+        for end in ends:
+            end.close()
+        await asyncio.gather(*running)
+
+
+@pytest.mark.asyncio
+async def test_while_the_parent_stands_still_a_front_end_says_what_it_knows() -> None:
+    async with parent([Gathered([StatsAnswer(counted([2, 3], ranks=(0,)))])]) as line:
+        together = Together(line, KnownFigures())
+        before = await together.stats()
+        after, found = await asyncio.gather(together.stats(), together.health())
+        assert before == after == counted([1, 2, 3], ranks=(0,))
+        assert found == health(2)
+        aborts = (Together(line, KnownFigures(one)).abort("a") for one in (0, 1))
+        nowhere, here = await asyncio.gather(*aborts, return_exceptions=True)
+        assert isinstance(nowhere, UnavailableError) and here == 1
+
+
+@pytest.mark.asyncio
+async def test_the_last_counts_of_a_front_end_that_stands_still_count_on() -> None:
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", "")
+    async with parent([]) as line:
+        front_end = FrontEnd(1, process, line)
+        questions = (StatsQuestion(), HealthQuestion(), AbortQuestion("a"))
+        assert await asyncio.gather(*(answer_of(front_end, one) for one in questions)) == [None] * 3
+        front_end.stats = counted([1])
+        assert await answer_of(front_end, StatsQuestion()) == StatsAnswer(counted([1]), is_current=False)
+    await process.wait()

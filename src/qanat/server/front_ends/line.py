@@ -18,6 +18,8 @@ from qanat.server.front_ends.words import Silence, Word
 log = logging.getLogger(__name__)
 
 LENGTH_BYTES = 4
+ANSWER_S = 5.0
+"""How long an answer may take unless the asker says otherwise."""
 Reply = Callable[[Word], None]
 Kind = TypeVar("Kind", bound=msgspec.Struct)
 
@@ -80,11 +82,16 @@ class Line:
         """Sends a word; to nobody, if the other end is gone."""
         self._send(Frame(0, False, word))
 
-    async def ask(self, word: Word, kind: type[Kind]) -> Kind:
+    async def ask(self, word: Word, kind: type[Kind], limit_s: float = ANSWER_S) -> Kind:
         """Sends a word and waits for its answer.
 
+        Args:
+            word: the question.
+            kind: of the answer.
+            limit_s: how long it may take.
+
         Raises:
-            UnavailableError: the other end is gone, or cannot answer that yet.
+            UnavailableError: the other end is gone or stands still, or cannot answer that yet.
         """
         number, answer = next(self._numbers), asyncio.get_running_loop().create_future()
         self._asked[number] = answer
@@ -92,7 +99,10 @@ class Line:
             if self._is_closed:
                 raise _gone()
             self._send(Frame(number, False, word))
-            said = await answer
+            async with asyncio.timeout(limit_s):
+                said = await answer
+        except TimeoutError:
+            raise _gone() from None
         finally:
             del self._asked[number]
         if not isinstance(said, kind):

@@ -12,6 +12,7 @@ from qanat.core.events import GenerationEvent
 from qanat.server import desk
 from qanat.server.accounts import Headers, Sizes
 from qanat.server.caller import Caller
+from qanat.server.errors import UnavailableError
 from qanat.server.front_ends.line import Line
 from qanat.server.front_ends.words import (
     BeginLease,
@@ -30,6 +31,8 @@ from qanat.server.usage import UsageReport
 
 TELL_PERIOD_S = 0.05
 """How often the parent hears of a request's new output."""
+KEY_METRICS_S = 1.0
+"""How long the parent may take to tell the counts of keys."""
 
 
 class SharedDesk:
@@ -87,8 +90,11 @@ class SharedDesk:
         return (await self._line.ask(UsageQuestion(caller), UsageAnswer)).report
 
     async def key_metrics(self) -> bytes:
-        """See `Desk.key_metrics`."""
-        return (await self._line.ask(KeyMetricsQuestion(), KeyMetricsAnswer)).text
+        """See `Desk.key_metrics`; nothing if the parent does not answer: figures that are missing are not wrong."""
+        try:
+            return (await self._line.ask(KeyMetricsQuestion(), KeyMetricsAnswer, KEY_METRICS_S)).text
+        except UnavailableError:
+            return b""
 
 
 class _SharedLease:

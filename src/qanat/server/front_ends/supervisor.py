@@ -36,7 +36,7 @@ from qanat.server.sampling_defaults import read_sampling_defaults
 log = logging.getLogger(__name__)
 
 GATHER_S = 1.0
-"""How long a front end may take to answer another one's question; who is stuck is left out."""
+"""How long a front end may take to answer another one's question; of who is stuck, its last counts are taken."""
 HEALTH_S = 0.3
 """The same for its health: probes wait a second by default."""
 EXIT_MARGIN_S = 10.0
@@ -138,7 +138,7 @@ class Supervisor:
         self._desk.forget(front_end.number)
         if front_end.stats is not None:
             earlier = [] if self._retired is None else [self._retired.stats]
-            self._retired = StatsAnswer(added_stats(front_end.stats, earlier))
+            self._retired = StatsAnswer(added_stats(front_end.stats, earlier), is_current=False)
 
     def _tell_all(self, news: News) -> None:
         for front_end in self._crew.front_ends.values():
@@ -156,15 +156,15 @@ class Supervisor:
 
     async def _gather(self, asker: FrontEnd, question: Question, reply: Reply) -> None:
         others = [one for one in self._crew.front_ends.values() if one is not asker and one.is_serving]
-        said = await asyncio.gather(*(_answer(one, question) for one in others))
+        said = await asyncio.gather(*(answer_of(one, question) for one in others))
         answers = [answer for answer in said if answer is not None]
         if isinstance(question, StatsQuestion) and self._retired is not None:
             answers.append(self._retired)
         reply(Gathered(answers))
 
 
-async def _answer(front_end: FrontEnd, question: Question) -> Answer | None:
-    """What a front end says; None if it is not ready for that, or stuck."""
+async def answer_of(front_end: FrontEnd, question: Question) -> Answer | None:
+    """What a front end says; if it is stuck, the counts that it told last. None if there is nothing."""
     line = front_end.line
     try:
         async with asyncio.timeout(HEALTH_S if isinstance(question, HealthQuestion) else GATHER_S):
@@ -176,7 +176,9 @@ async def _answer(front_end: FrontEnd, question: Question) -> Answer | None:
             front_end.stats = answer.stats
             return answer
     except (UnavailableError, TimeoutError):
-        return None
+        if not isinstance(question, StatsQuestion) or front_end.stats is None:
+            return None
+        return StatsAnswer(front_end.stats, is_current=False)
 
 
 async def _any_of(*events: asyncio.Event) -> None:

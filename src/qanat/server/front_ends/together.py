@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 import msgspec
 
 from qanat.engine.core_line import EngineHealth
 from qanat.engine.metrics import EngineStats, added_histograms
+from qanat.server.errors import UnavailableError
 from qanat.server.front_ends.line import Line
 from qanat.server.front_ends.words import (
     AbortAnswer,
@@ -23,6 +25,11 @@ from qanat.server.front_ends.words import (
 from qanat.server.siblings import Alone
 from qanat.structured.compiler import CompileStats
 
+HEALTH_S = 0.8
+"""How long the parent may take to tell the health of all: probes wait a second by default."""
+STATS_S = 2.0
+"""The same for counts and aborts, for which it waits a second itself."""
+
 
 class Together:
     """The `Siblings` of a front end.
@@ -35,23 +42,41 @@ class Together:
     def __init__(self, line: Line, alone: Alone) -> None:
         self._line = line
         self._alone = alone
+        self._last: list[StatsAnswer] = []
 
     async def stats(self) -> EngineStats:
         """See `Siblings`."""
         own = await self._alone.stats()
-        answers = await self._gather(StatsQuestion(own))
-        return added_stats(own, [one.stats for one in answers if isinstance(one, StatsAnswer)])
+        try:
+            answers = [
+                one for one in await self._gather(StatsQuestion(own), STATS_S) if isinstance(one, StatsAnswer)
+            ]
+            self._last = [StatsAnswer(one.stats, is_current=False) for one in answers]
+        except UnavailableError:
+            answers = self._last
+        return added_stats(
+            own,
+            [one.stats for one in answers if one.is_current],
+            [one.stats for one in answers if not one.is_current],
+        )
 
     async def health(self) -> EngineHealth:
         """See `Siblings`."""
         own = await self._alone.health()
-        answers = await self._gather(HealthQuestion())
+        answers: Sequence[Answer] = []
+        with contextlib.suppress(UnavailableError):  # a probe needs an answer, of what is known here
+            answers = await self._gather(HealthQuestion(), HEALTH_S)
         return joint_health([own, *(one.health for one in answers if isinstance(one, HealthAnswer))])
 
     async def abort(self, request_id: str) -> int:
         """See `Siblings`."""
         own = await self._alone.abort(request_id)
-        answers = await self._gather(AbortQuestion(request_id))
+        try:
+            answers = await self._gather(AbortQuestion(request_id), STATS_S)
+        except UnavailableError:
+            if own:
+                return own
+            raise
         return own + sum(one.num_aborted for one in answers if isinstance(one, AbortAnswer))
 
     async def answer(self, question: Question) -> Answer:
@@ -62,15 +87,27 @@ class Together:
             return HealthAnswer(await self._alone.health())
         return AbortAnswer(await self._alone.abort(question.request_id))
 
-    async def _gather(self, question: Question) -> Sequence[Answer]:
-        return (await self._line.ask(question, Gathered)).answers
+    async def _gather(self, question: Question, limit_s: float) -> Sequence[Answer]:
+        return (await self._line.ask(question, Gathered, limit_s)).answers
 
 
-def added_stats(own: EngineStats, others: Sequence[EngineStats]) -> EngineStats:
-    """Counts of all front ends; what the engine itself counts and shows is in each of them, so it is taken once."""
-    every = [own, *others]
+def added_stats(
+    own: EngineStats, others: Sequence[EngineStats], earlier: Sequence[EngineStats] = ()
+) -> EngineStats:
+    """Counts of all front ends.
+
+    What the engine itself counts and shows is in each of them, and taken from the one that has heard most of it.
+
+    Args:
+        own: of one of them.
+        others: of others, now.
+        earlier: what others have said before, whose figures of the engine are old.
+    """
+    every = [own, *others, *earlier]
+    newest = max([own, *others], key=lambda one: one.step_s)
     return msgspec.structs.replace(
-        own,
+        newest,
+        num_restarts=own.num_restarts,
         num_prompt_tokens=sum(one.num_prompt_tokens for one in every),
         num_cached_tokens=sum(one.num_cached_tokens for one in every),
         num_output_tokens=sum(one.num_output_tokens for one in every),
@@ -84,7 +121,7 @@ def added_stats(own: EngineStats, others: Sequence[EngineStats]) -> EngineStats:
             name: added_histograms([one.histograms[name] for one in every]) for name in own.histograms
         },
         replicas={
-            rank: added_stats(*_split([one.replicas[rank] for one in every if rank in one.replicas]))
+            rank: _added_replica(rank, [own, *others], earlier)
             for rank in sorted({rank for one in every for rank in one.replicas})
         },
     )
@@ -106,5 +143,10 @@ def joint_health(every: Sequence[EngineHealth]) -> EngineHealth:
     )
 
 
-def _split(every: Sequence[EngineStats]) -> tuple[EngineStats, Sequence[EngineStats]]:
-    return every[0], every[1:]
+def _added_replica(rank: int, current: Sequence[EngineStats], earlier: Sequence[EngineStats]) -> EngineStats:
+    """The sum over all that know this replica."""
+    now = [one.replicas[rank] for one in current if rank in one.replicas]
+    before = [one.replicas[rank] for one in earlier if rank in one.replicas]
+    if now:
+        return added_stats(now[0], now[1:], before)
+    return added_stats(before[0], before[1:])

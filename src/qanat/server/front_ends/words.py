@@ -75,9 +75,15 @@ class StatsQuestion(msgspec.Struct, tag=True, frozen=True):
 
 
 class StatsAnswer(msgspec.Struct, tag=True, frozen=True):
-    """Counts of one front end."""
+    """Counts of one front end.
+
+    Attributes:
+        stats: the counts.
+        is_current: they are those of now; otherwise what it said last, as it has died or does not answer.
+    """
 
     stats: EngineStats
+    is_current: bool = True
 
 
 class HealthQuestion(msgspec.Struct, tag=True, frozen=True):
