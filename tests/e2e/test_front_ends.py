@@ -156,8 +156,8 @@ def test_one_that_is_killed_takes_only_its_own_streams_along_and_is_replaced(
         def ask() -> int:
             with httpx.Client(timeout=WAIT_S) as client:
                 response = client.post(f"{server.base_url}/v1/completions", json=SHORT)
-                assert response.status_code in (200, 503)  # the new one loads its tokenizer
-                return front_end_of(server, response) if response.status_code == 200 else other
+                assert response.status_code == 200  # the new one takes none until it is ready
+                return front_end_of(server, response)
 
         until_each(server, ask)
         assert server.stop() == 0
@@ -276,19 +276,73 @@ def test_the_death_of_a_replica_ends_its_own_streams_at_each_and_a_new_front_end
                 assert '"engine_dead"' in [line for line in lines if line][-1]
             for lines in alive.values():
                 assert next(line for line in lines if line).startswith("data: ")
+        gone = next(rank for rank, state in states.items() if state == "dead")
+        replace_front_ends(server, 2)
+        for _ in range(8):
+            assert httpx.post(url_of(server.base_url), json=SHORT, timeout=WAIT_S).status_code == 200
+            assert is_degraded()
+            pinned = {"X-data-parallel-rank": str(gone)}
+            refused = httpx.post(url_of(server.base_url), json=SHORT, headers=pinned, timeout=WAIT_S)
+            assert refused.status_code == 503 and f"Replica {gone}: " in refused.json()["error"]["message"]
+        assert server.stop() == 0
+
+
+def replace_front_ends(server: ServerProcess, num_front_ends: int) -> None:
+    """Kills so many, one after the other, each once the one before has been replaced."""
+    for pid in pids(server, FRONT_END)[:num_front_ends]:
+        num_started = server.output.count("Started server process")
+        os.kill(pid, signal.SIGKILL)
+        assert holds_within(WAIT_S, lambda: server.output.count("Started server process") > num_started)  # noqa: B023
+
+
+def new_pid(server: ServerProcess, module: str, before: list[int]) -> int:
+    """Of the process that has taken the place of one that was killed."""
+    found: list[int] = []
+
+    def is_there() -> bool:
+        found[:] = set(pids(server, module)) - set(before)
+        return bool(found)
+
+    assert holds_within(WAIT_S, is_there)
+    return found[0]
+
+
+def test_a_new_front_end_serves_while_a_replica_is_being_started(
+    demo_model: Path, environment: dict[str, str]
+) -> None:
+    flags = ("-dp", "2", "--restart-engine")
+    with ServerProcess(arguments(demo_model, *flags), environment=environment) as server:
+        cores = pids(server, CORE)
+        os.kill(cores[0], signal.SIGKILL)
+        successor = new_pid(server, CORE, cores)
+        os.kill(successor, signal.SIGSTOP)
+        try:
+            replace_front_ends(server, 2)
+            for _ in range(8):
+                assert httpx.get(f"{server.base_url}/health").json()["status"] == "degraded"
+                response = httpx.post(f"{server.base_url}/v1/completions", json=SHORT, timeout=WAIT_S)
+                assert response.status_code == 200
+        finally:
+            os.kill(successor, signal.SIGCONT)
+        assert holds_within(WAIT_S, lambda: httpx.get(f"{server.base_url}/health").json()["status"] == "ok")
+        assert server.stop() == 0
+
+
+def test_a_front_end_that_comes_when_the_engine_is_dead_starts_none(
+    demo_model: Path, environment: dict[str, str]
+) -> None:
+    with ServerProcess(arguments(demo_model), environment=environment) as server:
         before = pids(server, FRONT_END)
         os.kill(before[0], signal.SIGKILL)
-
-        def ask() -> int:
-            with httpx.Client(timeout=WAIT_S) as client:
-                try:
-                    response = client.post(url_of(server.base_url), json=SHORT)
-                except httpx.TransportError:  # it was about to take this connection when it was killed
-                    return min(first)
-                if response.status_code == 503:  # the new one is not ready yet
-                    return min(first)
-                assert response.status_code == 200
-                return front_end_of(server, response)
-
-        assert holds_within(WAIT_S, lambda: ask() > max(first))
-        assert server.stop() == 0
+        late = new_pid(server, FRONT_END, before)
+        os.kill(late, signal.SIGSTOP)
+        for core in pids(server, CORE):
+            os.kill(core, signal.SIGKILL)
+        is_dead = lambda: httpx.get(f"{server.base_url}/health").json()["status"] == "dead"  # noqa: E731
+        assert holds_within(WAIT_S, is_dead)
+        os.kill(late, signal.SIGCONT)
+        assert server.process is not None and server.process.wait(WAIT_S) == 1
+        assert (
+            "kernels:" in server.output and server.output.count("kernels:") == 1
+        )  # one core has ever served
+        assert "they are killed" not in server.output and "Traceback" not in server.output
