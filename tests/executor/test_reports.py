@@ -8,7 +8,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from qanat.executor.reports import differences, traits_of, versions
+from qanat.core.comparing import differences
+from qanat.executor.reports import traits_of, versions
 from tests.worker.tiny_model import tiny_config
 
 

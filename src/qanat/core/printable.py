@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 KEPT = "\n\t"
+MAX_WORD = 100
 
 
 def printable(text: str, kept: str = KEPT) -> str:
@@ -13,3 +14,8 @@ def printable(text: str, kept: str = KEPT) -> str:
         letter if letter.isprintable() or letter in kept else letter.encode("unicode_escape").decode()
         for letter in text
     )
+
+
+def quoted(text: str, max_letters: int = MAX_WORD) -> str:
+    """What another process says of itself, cut, and so that nothing in it begins a line of its own."""
+    return printable(text if len(text) <= max_letters else f"{text[:max_letters]}...", kept="")

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import zmq
@@ -14,6 +12,7 @@ import zmq.asyncio
 
 from qanat.config.resolved import ResolvedConfig
 from qanat.core.errors import EngineDeadError
+from qanat.engine.inbox import next_message
 from qanat.engine.last_words import ask_for_stacks
 from qanat.engine.messages import (
     SHARED_SOCKET,
@@ -25,9 +24,6 @@ from qanat.engine.messages import (
     ToCore,
     front_end_socket,
 )
-
-LAST_NEWS_S = 0.2
-"""How long what a core said before its end may be on its way."""
 
 
 @dataclass(frozen=True)
@@ -169,17 +165,10 @@ class AttachedClient:
             EngineDeadError: the core died and nothing more can come.
         """
         assert self._life is not None
-        with contextlib.suppress(zmq.Again):
-            return self._decoder.decode(await self._inbox.recv(flags=zmq.NOBLOCK))
-        received: asyncio.Future[bytes] = asyncio.ensure_future(self._inbox.recv())
-        awaited: set[asyncio.Future[Any]] = {received, self._life.end}
-        await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
-        if not received.done():
-            await asyncio.wait({received}, timeout=LAST_NEWS_S)
-        if not received.done():
-            received.cancel()
+        message = await next_message(self._inbox, self._life.end)
+        if message is None:
             raise EngineDeadError(self._life.end.result())
-        return self._decoder.decode(received.result())
+        return self._decoder.decode(message)
 
     async def ask_for_stacks(self) -> str:
         """Where all threads of the core are now, or why it does not say; works also while it is stuck."""

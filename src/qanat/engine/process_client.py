@@ -19,6 +19,7 @@ import zmq.asyncio
 from qanat.config.resolved import ResolvedConfig
 from qanat.core.errors import EngineDeadError, error_of
 from qanat.core.log_lines import present_format
+from qanat.engine.inbox import next_message
 from qanat.engine.last_words import ask_for_stacks, describe_exit, read_last_words
 from qanat.engine.messages import (
     FROM_CORE_SOCKET,
@@ -135,18 +136,12 @@ class ProcessClient:
     async def receive_encoded(self) -> bytes:
         """The same as it is, to be passed on."""
         assert self._exit is not None
-        with contextlib.suppress(zmq.Again):
-            return await self._inbox.recv(flags=zmq.NOBLOCK)
-        received = asyncio.ensure_future(self._inbox.recv())
-        await asyncio.wait({received, self._exit}, return_when=asyncio.FIRST_COMPLETED)
-        if not received.done():  # what it said before it ended may still be on its way
-            await asyncio.wait({received}, timeout=0.2)
-        if not received.done():
-            received.cancel()
+        message = await next_message(self._inbox, self._exit)
+        if message is None:
             raise EngineDeadError(
                 f"The engine process {describe_exit(self._exit.result())}; the server's log has more."
             )
-        return received.result()
+        return message
 
     async def ask_for_stacks(self) -> str:
         """Where all threads of the core are now, or why it does not say; works also while it is stuck."""

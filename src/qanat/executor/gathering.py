@@ -11,12 +11,13 @@ import time
 
 from qanat.config.cluster_key import cluster_secret
 from qanat.config.resolved import ResolvedConfig
+from qanat.core.addresses import resolved
+from qanat.core.comparing import differences
 from qanat.core.errors import ConfigError, EngineDeadError
 from qanat.executor.node_line import KEY_PURPOSE, LineLostError, NodeLine, RefusedError
 from qanat.executor.node_link import NodeLink
 from qanat.executor.node_messages import Farewell, NodeReport
-from qanat.executor.reports import differences, traits_of, versions
-from qanat.platforms.addresses import numeric
+from qanat.executor.reports import traits_of, versions
 
 logger = logging.getLogger(__name__)
 
@@ -174,7 +175,7 @@ def _loopback_hint(name: str, address: str) -> str:
 
 def _listener(address: str, port: int) -> socket.socket:
     try:
-        own = numeric(address, port)
+        own = resolved(address)
         family = socket.AF_INET6 if ":" in own else socket.AF_INET
         listener = socket.create_server((own, port), family=family, backlog=BACKLOG)
     except OSError as error:

@@ -13,6 +13,7 @@ import msgspec
 
 from qanat.config.cluster_key import cluster_secret
 from qanat.config.resolved import ResolvedConfig
+from qanat.core.addresses import LOOPBACK, resolved
 from qanat.core.batch import ScheduledBatch, StepOutput
 from qanat.core.constraint import MatcherFactory
 from qanat.core.errors import CapacityError, CheckpointError, EngineDeadError, QanatError, error_of
@@ -20,7 +21,7 @@ from qanat.core.log_lines import present_format
 from qanat.core.memory_plan import MemoryPlan
 from qanat.core.profile import ProfileReport
 from qanat.executor.node_line import KEY_PURPOSE, group_secret
-from qanat.executor.node_link import NodeLink
+from qanat.executor.node_link import NodeLink, closed_on_failure
 from qanat.executor.node_messages import NodeStart
 from qanat.executor.own_worker import OwnWorker
 from qanat.executor.peers import Peer
@@ -40,7 +41,6 @@ from qanat.executor.rank_messages import (
 from qanat.executor.rank_processes import COMMAND, RankProcesses
 from qanat.executor.ranks import Ranks
 from qanat.executor.reports import check_report, join_timeout_s, report_of
-from qanat.platforms.addresses import LOOPBACK, numeric
 from qanat.platforms.cpu import CpuPlatform
 from qanat.platforms.groups import CollectiveError, Place
 from qanat.platforms.metered import MeteredGroup
@@ -93,13 +93,9 @@ class MultiprocExecutor(OwnWorker):
         self._group: MeteredGroup | None = None
         self._death: EngineDeadError | None = None
         platform = CpuPlatform()
-        try:
-            self._address = numeric(config.parallel.master_addr, 0) if links else LOOPBACK
+        with closed_on_failure(links):
+            self._address = resolved(config.parallel.master_addr) if links else LOOPBACK
             local = RankProcesses(self._starts(), command)
-        except BaseException as error:
-            for link in links:
-                link.close(str(error) or "node 0 was stopped")
-            raise
         self._ranks = Ranks(local, links, config.step_timeout_s)
         try:
             for link in links:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from qanat.core.errors import EngineDeadError
 from qanat.executor.node_line import BEAT_S, LineLostError, NodeLine
@@ -140,3 +140,14 @@ class NodeLink:
         with contextlib.suppress(LineLostError):
             while not self._is_closed.wait(BEAT_S) and not self._loss:
                 self._line.send(Beat())
+
+
+@contextlib.contextmanager
+def closed_on_failure(links: Sequence[NodeLink]) -> Iterator[None]:
+    """Tells the other hosts why there will be no group if what is done meanwhile fails."""
+    try:
+        yield
+    except BaseException as error:
+        for link in links:
+            link.close(str(error) or "node 0 was stopped")
+        raise

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from qanat.config.cluster_key import cluster_secret
 from qanat.config.resolved import ResolvedConfig
+from qanat.core.addresses import address_towards, interface_of, resolved
 from qanat.core.errors import EngineDeadError
 from qanat.core.log_lines import present_format
 from qanat.executor.node_line import (
@@ -39,8 +40,8 @@ from qanat.executor.peers import Peer, readable
 from qanat.executor.rank_messages import RankStart
 from qanat.executor.rank_processes import RankProcesses
 from qanat.executor.reports import join_timeout_s, traits_of, versions
+from qanat.executor.ring import FULL_RING_PAUSE_S
 from qanat.executor.stop_signal import StoppedError, StopSignal
-from qanat.platforms.addresses import address_towards, interface_of, numeric
 from qanat.platforms.cpu import CpuPlatform
 
 logger = logging.getLogger(__name__)
@@ -49,7 +50,6 @@ RETRY_S = 0.5
 POLL_S = 0.5
 FAREWELL_S = 10.0
 """After a rank of this host has ended, node 0 has so long to end the group."""
-FULL_RING_PAUSE_S = 0.0005
 
 
 class GroupEndedError(Exception):
@@ -256,7 +256,7 @@ def _connected(config: ResolvedConfig, key: bytes | None) -> tuple[NodeLine, str
     logger.info("Waiting for node 0 at %s:%d", place.master_addr, place.master_port)
     while True:
         try:
-            head = numeric(place.master_addr, place.master_port)
+            head = resolved(place.master_addr)
             connection = socket.create_connection(
                 (head, place.master_port), timeout=max(RETRY_S, timeout_s / 10)
             )

@@ -10,8 +10,7 @@ from qanat.executor.node_link import NodeLink
 from qanat.executor.peers import Peer, blame, news
 from qanat.executor.rank_messages import FromRank, ToRank, framed
 from qanat.executor.rank_processes import RankProcesses
-
-FULL_RING_PAUSE_S = 0.0005
+from qanat.executor.ring import FULL_RING_PAUSE_S
 
 
 class Ranks:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import platform
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +13,10 @@ import msgspec
 
 from qanat.config.resolved import ResolvedConfig
 from qanat.config.weight_digest import weight_digest
+from qanat.core.addresses import interface_of
+from qanat.core.comparing import differences, python_version
 from qanat.core.errors import EngineDeadError
 from qanat.executor.rank_messages import RankReport
-from qanat.platforms.addresses import interface_of
 
 JOIN_TIMEOUT_S = 60.0
 OWN_AFFAIRS = (
@@ -61,8 +61,7 @@ def versions() -> dict[str, str]:
 
     from qanat import __version__
 
-    python = ".".join(platform.python_version_tuple()[:2])
-    return {"qanat": __version__, "python": python, "torch": str(torch.__version__)}
+    return {"qanat": __version__, "python": python_version(), "torch": str(torch.__version__)}
 
 
 def traits_of(config: ResolvedConfig) -> dict[str, str]:
@@ -116,16 +115,6 @@ def check_report(own: RankReport, other: RankReport) -> None:
             f"Rank {other.rank} (process {other.pid} on {other.host}) does not match rank 0: it has "
             f"{', '.join(different)}. Install the same versions everywhere and start again."
         )
-
-
-def differences(own: dict[str, str], other: dict[str, str]) -> list[str]:
-    """What another process has otherwise, each as "name theirs instead of ours"."""
-    names = [*own, *(name for name in other if name not in own)]
-    return [
-        f"{name} {other.get(name, 'unknown')} instead of {own.get(name, 'unknown')}"
-        for name in names
-        if other.get(name) != own.get(name)
-    ]
 
 
 def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str]]:

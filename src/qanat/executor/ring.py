@@ -21,6 +21,8 @@ HEAD = struct.Struct("<II")
 COUNT = struct.Struct("<Q")
 PAGE_BYTES = 4096
 BEATS_OFFSET = PAGE_BYTES - COUNT.size
+FULL_RING_PAUSE_S = 0.0005
+"""How long a writer waits before it looks again whether a slot has become free."""
 
 
 class Ring:

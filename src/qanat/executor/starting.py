@@ -10,6 +10,7 @@ from qanat.core.errors import ConfigError
 from qanat.executor.base import Executor
 from qanat.executor.gathering import gather
 from qanat.executor.multiproc import MultiprocExecutor
+from qanat.executor.node_link import closed_on_failure
 from qanat.executor.planning import StartPlan, plan_start
 from qanat.executor.reports import join_timeout_s
 from qanat.executor.uniproc import UniprocExecutor
@@ -43,11 +44,7 @@ def start_executor(
         start = plan_start(config, available_bytes=available_bytes)
         return start, UniprocExecutor(start.config, start.memory, matcher_factory)
     links = gather(config, time.monotonic() + join_timeout_s(config))
-    try:
+    with closed_on_failure(links):
         least_bytes = min([available_bytes, *(link.report.available_bytes for link in links)])
         start = plan_start(config, available_bytes=least_bytes)
-    except BaseException as error:
-        for link in links:
-            link.close(str(error) or "node 0 was stopped")
-        raise
     return start, MultiprocExecutor(start.config, start.memory, matcher_factory, links=links)

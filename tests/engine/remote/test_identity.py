@@ -7,22 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from qanat.config.resolved import ResolvedConfig
-from qanat.engine.remote.addresses import (
-    address_towards,
-    endpoint,
-    interface_of,
-    own_addresses,
-    resolved,
-)
-from qanat.engine.remote.identity import differences, replica_names, traits_of
+from qanat.core.comparing import differences
+from qanat.engine.remote.identity import replica_names, traits_of
+from qanat.engine.remote.sockets import endpoint
 from tests.worker.tiny_model import tiny_config
-
-NAMES = st.dictionaries(st.sampled_from("abcde"), st.text(max_size=3))
 
 
 def saved(folder: Path, value: float = 0.0, *, name: str = "a") -> ResolvedConfig:
@@ -84,23 +75,11 @@ def test_tokenizers_are_compared(tmp_path: Path) -> None:
     assert text.startswith("tokenizer.json ") and text.endswith("instead of none")
 
 
-@given(NAMES, NAMES)
-def test_differences_are_none_exactly_where_all_is_equal(own: dict[str, str], other: dict[str, str]) -> None:
-    found = differences(own, other)
-    assert (not found) is (own == other)
-    assert len(found) == len([name for name in own.keys() | other.keys() if own.get(name) != other.get(name)])
-
-
 def test_replicas_are_named_in_words() -> None:
     assert replica_names([3]) == "replica 3"
     assert replica_names(range(1, 3)) == "replicas 1 and 2"
     assert replica_names((0, 1, 2)) == "replicas 0, 1 and 2"
 
 
-def test_this_host_knows_its_addresses() -> None:
-    assert own_addresses()["127.0.0.1"] == "lo" == interface_of("127.0.0.1")
-    assert interface_of("0.0.0.0") == interface_of("::") == "all"
-    assert interface_of("192.0.2.1") == "?"
-    assert address_towards("127.0.0.1", 1) == "127.0.0.1"
-    assert resolved("localhost") in ("127.0.0.1", "::1")
+def test_endpoints_are_written_as_the_socket_library_wants_them() -> None:
     assert endpoint("::1", 5) == "tcp://[::1]:5" and endpoint("127.0.0.1", 5) == "tcp://127.0.0.1:5"

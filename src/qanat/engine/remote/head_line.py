@@ -11,8 +11,9 @@ import msgspec
 import zmq
 import zmq.asyncio
 
+from qanat.core.addresses import resolved
 from qanat.core.errors import ConfigError, EngineDeadError
-from qanat.engine.remote.addresses import endpoint, resolved
+from qanat.core.printable import quoted
 from qanat.engine.remote.hosts import ADDRESS_FLAG, KEY_ADVICE
 from qanat.engine.remote.identity import HostReport
 from qanat.engine.remote.messages import (
@@ -26,8 +27,8 @@ from qanat.engine.remote.messages import (
     ToHost,
     Welcome,
 )
-from qanat.engine.remote.quiet import MAX_TEXT, quoted
-from qanat.engine.remote.sockets import Connections, LinkEvent, host_socket, in_one, in_pieces
+from qanat.engine.remote.quiet import MAX_TEXT
+from qanat.engine.remote.sockets import Connections, LinkEvent, endpoint, host_socket, in_one, in_pieces
 
 LINGER_MS = 500
 MAX_FAILURES = 3

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from qanat.config.parallel_settings import ParallelSettings
 from qanat.config.resolved import ResolvedConfig
+from qanat.core.addresses import address_towards, interface_of, resolved
 from qanat.core.errors import ConfigError
-from qanat.engine.remote.addresses import address_towards, interface_of, resolved
 from qanat.engine.remote.head_line import HeadLine, HeadLostError
 from qanat.engine.remote.hosts import ADDRESS_FLAG
 from qanat.engine.remote.identity import HostReport, replica_names, report_of, traits_of

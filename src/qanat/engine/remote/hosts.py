@@ -17,9 +17,11 @@ import msgspec
 import zmq
 import zmq.asyncio
 
+from qanat.core.addresses import interface_of, own_addresses, resolved
+from qanat.core.comparing import differences
 from qanat.core.errors import ConfigError, EngineDeadError
-from qanat.engine.remote.addresses import endpoint, interface_of, own_addresses, resolved
-from qanat.engine.remote.identity import HostReport, differences, replica_names, report_of
+from qanat.core.printable import quoted
+from qanat.engine.remote.identity import HostReport, replica_names, report_of
 from qanat.engine.remote.messages import (
     BEAT_S,
     SILENCE_S,
@@ -35,8 +37,8 @@ from qanat.engine.remote.messages import (
     ToHost,
     Welcome,
 )
-from qanat.engine.remote.quiet import MAX_TEXT, Quiet, quoted
-from qanat.engine.remote.sockets import Connections, LinkEvent, head_socket, in_one, in_pieces
+from qanat.engine.remote.quiet import MAX_TEXT, Quiet
+from qanat.engine.remote.sockets import Connections, LinkEvent, endpoint, head_socket, in_one, in_pieces
 
 logger = logging.getLogger(__name__)
 

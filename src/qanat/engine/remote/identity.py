@@ -5,17 +5,17 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import os
-import platform
 import socket
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from qanat.config.resolved import ResolvedConfig
 from qanat.config.weight_digest import weight_digest
-from qanat.engine.remote.quiet import quoted
+from qanat.core.comparing import python_version
+from qanat.core.printable import quoted
 
 
 class HostReport(msgspec.Struct, frozen=True):
@@ -65,7 +65,7 @@ def traits_of(config: ResolvedConfig) -> dict[str, str]:
         "qanat": __version__,
         "torch": _version("torch"),
         "llguidance": _version("llguidance"),
-        "python": ".".join(platform.python_version_tuple()[:2]),
+        "python": python_version(),
         "--data-parallel-size": str(config.parallel.data_parallel_size),
         "--tensor-parallel-size": str(config.tensor_parallel_size),
         "config.json": _digest(msgspec.msgpack.encode(config.model)),
@@ -81,16 +81,6 @@ def traits_of(config: ResolvedConfig) -> dict[str, str]:
         "--enable-nan-check": str(config.is_nan_check_enabled).lower(),
         "--structured-outputs-config": _digest(msgspec.msgpack.encode(config.structured)),
     }
-
-
-def differences(own: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
-    """What another process has otherwise, as "name theirs instead of ours"."""
-    names = [*own, *(name for name in other if name not in own)]
-    return [
-        f"{quoted(name)} {quoted(other.get(name, 'unknown'))} instead of {own.get(name, 'unknown')}"
-        for name in names
-        if own.get(name) != other.get(name)
-    ]
 
 
 def replica_names(replicas: Sequence[int]) -> str:

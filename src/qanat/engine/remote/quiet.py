@@ -6,16 +6,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from qanat.core.printable import printable
-
 QUIET_S = 10.0
-MAX_WORD = 100
 MAX_TEXT = 2000
-
-
-def quoted(text: str, max_letters: int = MAX_WORD) -> str:
-    """What another process says of itself, cut, and so that nothing in it begins a line of its own."""
-    return printable(text if len(text) <= max_letters else f"{text[:max_letters]}...", kept="")
 
 
 class Quiet:

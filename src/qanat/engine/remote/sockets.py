@@ -44,6 +44,11 @@ class LinkEvent(enum.Enum):
     CLOSED = "the connection was closed"
 
 
+def endpoint(address: str, port: int) -> str:
+    """As zmq writes it."""
+    return f"tcp://[{address}]:{port}" if ":" in address else f"tcp://{address}:{port}"
+
+
 class Connections:
     """What becomes of a socket's connections.
 

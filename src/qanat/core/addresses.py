@@ -7,6 +7,7 @@ import ipaddress
 import socket
 from pathlib import Path
 
+LOOPBACK = "127.0.0.1"
 IF_INET6 = Path("/proc/net/if_inet6")
 SIOCGIFADDR = 0x8915
 """Linux: the IPv4 address of an interface."""
@@ -43,11 +44,6 @@ def address_towards(address: str, port: int) -> str:
     with contextlib.closing(socket.socket(family, socket.SOCK_DGRAM)) as probe:
         probe.connect((address, port))
         return str(probe.getsockname()[0])
-
-
-def endpoint(address: str, port: int) -> str:
-    """As zmq writes it."""
-    return f"tcp://[{address}]:{port}" if ":" in address else f"tcp://{address}:{port}"
 
 
 def _ipv4_addresses() -> dict[str, str]:
