@@ -25,6 +25,15 @@ ENDLESS = {"prompt": "1", "max_tokens": 100_000, "ignore_eos": True, "stream": T
 SHORT = {"prompt": "1 + 1 =", "max_tokens": 8, "temperature": 0, "ignore_eos": True}
 
 
+class Server(ServerProcess):
+    """Is used once every front end serves: the first answers while the parent may still await the others."""
+
+    def __enter__(self) -> Server:
+        super().__enter__()
+        assert holds_within(WAIT_S, lambda: "Qanat serves " in self.output)
+        return self
+
+
 def arguments(model: Path, *more: str) -> list[str]:
     flags = ("--served-model-name", "demo", "--num-threads", "1", "--kv-cache-memory-bytes", "128MiB")
     return [str(model), "--api-server-count", "2", *flags, *more]
@@ -95,7 +104,7 @@ def test_both_serve_the_same_and_count_as_one(demo_model: Path) -> None:
     with ServerProcess(one) as server:
         assert not pids(server, FRONT_END) and len(pids(server, CORE)) == 1
         expected = httpx.post(f"{server.base_url}/v1/completions", json=SHORT, timeout=WAIT_S).json()
-    with ServerProcess(arguments(demo_model, "--admin-api-key", "boss")) as server:
+    with Server(arguments(demo_model, "--admin-api-key", "boss")) as server:
         assert len(pids(server, FRONT_END)) == 2 and len(pids(server, CORE)) == 1
         num_requests = 0
 
@@ -132,7 +141,7 @@ def test_both_serve_the_same_and_count_as_one(demo_model: Path) -> None:
 def test_one_that_is_killed_takes_only_its_own_streams_along_and_is_replaced(
     demo_model: Path, environment: dict[str, str]
 ) -> None:
-    with ServerProcess(arguments(demo_model), environment=environment) as server:
+    with Server(arguments(demo_model), environment=environment) as server:
         before = pids(server, FRONT_END)
         with streams_at_each(server) as streams:
             assert holds_within(WAIT_S, lambda: gauge(server, "vllm:num_requests_running") == 2)
@@ -164,7 +173,7 @@ def test_one_that_is_killed_takes_only_its_own_streams_along_and_is_replaced(
 
 
 def test_an_abort_reaches_a_request_wherever_it_runs(demo_model: Path, environment: dict[str, str]) -> None:
-    with ServerProcess(arguments(demo_model, "--admin-api-key", "boss"), environment=environment) as server:
+    with Server(arguments(demo_model, "--admin-api-key", "boss"), environment=environment) as server:
         headers = {"Authorization": "Bearer boss"}
         url = f"{server.base_url}/v1/completions"
         with httpx.stream("POST", url, json=ENDLESS, timeout=WAIT_S) as stream:
@@ -190,7 +199,7 @@ def test_the_death_of_the_core_is_told_at_each_and_the_next_one_serves_both(
     demo_model: Path, environment: dict[str, str]
 ) -> None:
     flags = ("--restart-engine", "--max-engine-restarts", "1")
-    with ServerProcess(arguments(demo_model, *flags), environment=environment) as server:
+    with Server(arguments(demo_model, *flags), environment=environment) as server:
         for _ in range(2):
             with streams_at_each(server) as streams:
                 (core,) = pids(server, CORE)
@@ -216,7 +225,7 @@ def test_the_signal_lets_streams_at_each_finish_and_the_second_cuts_them_off(
     demo_model: Path, environment: dict[str, str]
 ) -> None:
     flags = ("--shutdown-timeout", "3600")
-    with ServerProcess(arguments(demo_model, *flags), environment=environment) as server:
+    with Server(arguments(demo_model, *flags), environment=environment) as server:
         assert server.process is not None
         children = server.child_pids()
         with streams_at_each(server) as streams:
@@ -236,7 +245,7 @@ def test_the_signal_lets_streams_at_each_finish_and_the_second_cuts_them_off(
 
 
 def test_all_end_with_the_parent(demo_model: Path) -> None:
-    with ServerProcess(arguments(demo_model)) as server:
+    with Server(arguments(demo_model)) as server:
         assert server.process is not None
         children = server.child_pids()
         assert len(children) == 3
@@ -257,7 +266,7 @@ def test_the_death_of_a_replica_ends_its_own_streams_at_each_and_a_new_front_end
     demo_model: Path, environment: dict[str, str]
 ) -> None:
     url_of = "{}/v1/completions".format
-    with ServerProcess(arguments(demo_model, "-dp", "2"), environment=environment) as server:
+    with Server(arguments(demo_model, "-dp", "2"), environment=environment) as server:
         cores = pids(server, CORE)
         assert len(cores) == 2
         with streams_at_each(server, 0) as first, streams_at_each(server, 1) as second:
@@ -311,7 +320,7 @@ def test_a_new_front_end_serves_while_a_replica_is_being_started(
     demo_model: Path, environment: dict[str, str]
 ) -> None:
     flags = ("-dp", "2", "--restart-engine")
-    with ServerProcess(arguments(demo_model, *flags), environment=environment) as server:
+    with Server(arguments(demo_model, *flags), environment=environment) as server:
         cores = pids(server, CORE)
         os.kill(cores[0], signal.SIGKILL)
         successor = new_pid(server, CORE, cores)
@@ -331,7 +340,7 @@ def test_a_new_front_end_serves_while_a_replica_is_being_started(
 def test_a_front_end_that_comes_when_the_engine_is_dead_starts_none(
     demo_model: Path, environment: dict[str, str]
 ) -> None:
-    with ServerProcess(arguments(demo_model), environment=environment) as server:
+    with Server(arguments(demo_model), environment=environment) as server:
         before = pids(server, FRONT_END)
         os.kill(before[0], signal.SIGKILL)
         late = new_pid(server, FRONT_END, before)
