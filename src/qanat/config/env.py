@@ -23,6 +23,8 @@ FILE_VARIABLE = "QANAT_CONFIG"
 """Names the YAML file of settings, as --config does."""
 CLUSTER_KEY_VARIABLE = "QANAT_CLUSTER_KEY"
 """Holds the secret of a service on several hosts; see `qanat.config.cluster_key`."""
+ISA_VARIABLE = "QANAT_ISA"
+"""Forces the native kernels to a lower instruction set than the processor's best, for tests and comparisons."""
 _LINK_VALUE = re.compile(r"(tcp|udp|sctp)://")
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL")
 """A name that is not known may be a secret's, misspelled."""
@@ -94,7 +96,7 @@ def read_environment(
     for name, text in sorted(variables.items()):
         if _SERVICE_LINK.fullmatch(name) and (name not in flag_names or _LINK_VALUE.match(text)):
             links.append(name)
-        elif name == CLUSTER_KEY_VARIABLE:
+        elif name in (CLUSTER_KEY_VARIABLE, ISA_VARIABLE):
             continue
         elif name in flag_names:
             flags[name] = text
@@ -124,6 +126,11 @@ def read_environment(
 def secret_of(name: str) -> str | None:
     """The text of a variable that the user named as the holder of a secret; None if it is not set."""
     return os.environ.get(name)
+
+
+def wanted_instruction_set() -> str:
+    """The instruction set that the user forces; empty for the best."""
+    return os.environ.get(ISA_VARIABLE, "").strip().lower()
 
 
 @functools.cache

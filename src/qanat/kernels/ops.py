@@ -8,6 +8,7 @@ vocabulary, S states, N blocks. Everything is ragged: rows of all requests follo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,19 +23,35 @@ from qanat.kernels.registry import op
 
 
 @op(row_invariant=True)
-def embedding(token_ids: Tensor, weight: Tensor) -> Tensor:
-    """Rows of the table: token_ids [T], weight [V, C] -> [T, C]."""
+def pack_matrix(weight: Tensor) -> Any:
+    """A matrix [out, in] as this provider's products read it: `linear`, `logits` and `embedding` take the result.
+
+    The reference reads the tensor itself, and so does any provider that does not know its type. Whoever packs need not
+    keep the tensor.
+    """
+    return weight
+
+
+@op(row_invariant=True)
+def pack_experts(weight: Tensor) -> Any:
+    """The same for the matrices [E, out, in] of all experts: `moe_experts` takes the result."""
+    return weight
+
+
+@op(row_invariant=True)
+def embedding(token_ids: Tensor, weight: Any) -> Tensor:
+    """Rows of the table: token_ids [T], weight [V, C] (a tensor or what `pack_matrix` made of it) -> [T, C]."""
     return _mlp.embedding(token_ids, weight)
 
 
 @op(row_invariant=True)
-def linear(x: Tensor, weight: Tensor) -> Tensor:
-    """Product of x [T, in] with the transposed weight [out, in] -> [T, out]."""
+def linear(x: Tensor, weight: Any) -> Tensor:
+    """Product of x [T, in] with the transposed weight [out, in], as it is or packed -> [T, out]."""
     return _mlp.linear(x, weight)
 
 
 @op(row_invariant=True)
-def logits(hidden: Tensor, weight: Tensor) -> Tensor:
+def logits(hidden: Tensor, weight: Any) -> Tensor:
     """Scores of the vocabulary: hidden [T, C], weight [V, C] -> [T, V] fp32, never rounded to a narrower type."""
     return _mlp.logits(hidden, weight)
 
@@ -169,7 +186,7 @@ def moe_route(router_logits: Tensor, top_k: int, renormalise: bool) -> tuple[Ten
 
 
 @op(row_invariant=True)
-def moe_experts(x: Tensor, expert_ids: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
+def moe_experts(x: Tensor, expert_ids: Tensor, gate_up: Any, down: Any) -> Tensor:
     """Unweighted down_e(swiglu(gate_up_e(x))) for each chosen expert e of x [T, C] -> [T, K, C].
 
     gate_up [E, 2I, C] holds the gate's rows first; down is [E, C, I]. Experts that no row chose are not read.

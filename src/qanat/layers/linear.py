@@ -9,7 +9,7 @@ from qanat.layers.context import ForwardContext
 from qanat.platforms.groups import ParallelGroup, SingleGroup
 from qanat.quant.base import LinearMethod, LinearSizes
 from qanat.quant.parameter import ParameterFactory, ParameterInfo
-from qanat.quant.unquantized import UnquantizedLinear
+from qanat.quant.unquantized import UnquantizedLinear, pack_parameter
 
 
 class LinearBase(nn.Module):
@@ -105,18 +105,23 @@ class Embedding(nn.Module):
         super().__init__()
         info = ParameterInfo(shard_axis=0, dummy_std=1.0)
         self.weight = factory.make((vocab_size, hidden_size), info)
+        self.num_rows = self.weight.shape[0]
         self._group = factory.group
 
     def forward(self, token_ids: Tensor) -> Tensor:
         """[T] -> [T, C]."""
         if self._group.size == 1:
             return ops.embedding(token_ids, self.weight)
-        num_own = self.weight.shape[0]
+        num_own = self.num_rows
         own_ids = token_ids - self._group.rank * num_own
         is_own = (own_ids >= 0) & (own_ids < num_own)
         rows = ops.embedding(own_ids.clamp(0, num_own - 1), self.weight)
         # One rank has the row and the others add zeros, so the sum is the row itself.
         return self._group.all_reduce(rows.masked_fill(~is_own.unsqueeze(1), 0))
+
+    def pack(self) -> None:
+        """Packs the table as a head; called once after loading if it is one, since rows alone are read as they lie."""
+        pack_parameter(self, "weight", ops.pack_matrix)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[T, C] -> [T, V] fp32, on every rank, with the table as the head."""

@@ -118,6 +118,8 @@ class CausalLM(nn.Module):
         """Called once after the weights are in: lets every method pack what it wants to."""
         for module in self._with_method():
             module.method.finalize(module)
+        if self.lm_head is None:
+            self.model.embed_tokens.pack()
 
     def _with_method(self) -> Iterable[nn.Module]:
         return (module for module in self.modules() if hasattr(module, "method"))

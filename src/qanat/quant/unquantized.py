@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from torch import Tensor, nn
 
 from qanat.kernels import ops
 from qanat.quant.base import ExpertSizes, LinearSizes
 from qanat.quant.parameter import ParameterFactory, ParameterInfo, linear_info
+
+
+def pack_parameter(layer: nn.Module, name: str, pack: Callable[[Tensor], Any]) -> None:
+    """Puts what `pack` makes of a parameter in its place; the parameter is given up if that is something new."""
+    parameter = getattr(layer, name)
+    packed = pack(parameter)
+    if packed is not parameter:
+        delattr(layer, name)
+        setattr(layer, name, packed)
 
 
 class UnquantizedLinear:
@@ -18,7 +30,8 @@ class UnquantizedLinear:
         layer.register_parameter("weight", factory.make((sizes.num_outputs, sizes.num_inputs), info))
 
     def finalize(self, layer: nn.Module) -> None:
-        """Nothing to pack: the matrix is used as it lies in the file."""
+        """Packs the matrix where the products want it; otherwise it is used as it lies in the file."""
+        pack_parameter(layer, "weight", ops.pack_matrix)
 
     def apply(self, layer: nn.Module, x: Tensor, context: object) -> Tensor:
         """Product of x [T, in] with the matrix -> [T, out]."""
@@ -42,7 +55,9 @@ class UnquantizedExperts:
         )
 
     def finalize(self, layer: nn.Module) -> None:
-        """Nothing to pack."""
+        """Packs both where the products want it."""
+        pack_parameter(layer, "gate_up_proj", ops.pack_experts)
+        pack_parameter(layer, "down_proj", ops.pack_experts)
 
     def apply(self, layer: nn.Module, x: Tensor, expert_ids: Tensor, context: object) -> Tensor:
         """Unweighted results [T, K, C] of x [T, C] and its experts [T, K]."""

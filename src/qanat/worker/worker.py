@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 
 from qanat.cache.spec import cache_spec
+from qanat.config.env import wanted_instruction_set
 from qanat.config.resolved import ResolvedConfig
 from qanat.config.sharding import rank_model
 from qanat.core.batch import ScheduledBatch, StepOutput
 from qanat.core.constraint import MatcherFactory
 from qanat.core.memory_plan import MemoryPlan
-from qanat.kernels.reference.uncut import max_uncut_inputs
-from qanat.kernels.registry import format_op_table, select_providers
+from qanat.kernels.providers import choose_providers
+from qanat.kernels.registry import format_op_table
 from qanat.models.decoder import CausalLM
 from qanat.models.dummy import load_dummy
 from qanat.models.loader import load_model
@@ -75,8 +76,7 @@ class Worker:
         """
         config, plan = self._config, self.memory_plan
         self._platform.set_num_threads(config.num_threads)
-        select_providers()
-        max_uncut_inputs()  # tries the library out now, for this number of threads: no step, nor a profile, holds it
+        choose_providers(config.num_threads, wanted_instruction_set())
         own_shape = rank_model(config.model, self._group.size)
         spec = cache_spec(own_shape, block_size=config.cache.block_size, kv_dtype=config.cache.kv_cache_dtype)
         cache = allocate_cache(spec, plan.num_blocks, plan.num_states, self._platform.device)

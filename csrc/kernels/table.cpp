@@ -1,0 +1,23 @@
+// The kernels of one instruction set; compiled once for each, with QANAT_ISA naming it.
+#include "attention.hpp"
+#include "delta.hpp"
+#include "experts.hpp"
+#include "linear.hpp"
+#include "norm.hpp"
+#include "pointwise.hpp"
+
+#define QANAT_JOIN_(a, b) a##b
+#define QANAT_JOIN(a, b) QANAT_JOIN_(a, b)
+
+namespace qanat {
+
+const KernelTable& QANAT_JOIN(QANAT_ISA, _kernels)() {
+    using namespace QANAT_ISA;
+    static constexpr KernelTable table = {
+        pack,   linear,     widen,     rms_norm, add_rms_norm, gated_rms_norm, swiglu, rotary,  store_rows,
+        attention, conv, gates, unit, delta, route, combine, functions,
+    };
+    return table;
+}
+
+}  // namespace qanat

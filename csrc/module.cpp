@@ -1,0 +1,167 @@
+// The Python module. Tensors come as addresses and sizes: no header of torch is needed, and nothing is converted on the
+// way. Shapes, types and strides are checked by the Python side (qanat.kernels.native), which alone calls this.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "ops/ops.hpp"
+
+namespace nb = nanobind;
+using namespace qanat;
+
+namespace {
+
+using Address = uintptr_t;
+
+template <class T = void>
+T* at(Address address) {
+    return reinterpret_cast<T*>(address);
+}
+
+// (address, is bf16, inner rows, outer stride, inner stride): see `Rows`.
+using RowsTuple = nb::typed<nb::tuple, Address, bool, size_t, size_t, size_t>;
+
+Rows rows_of(const RowsTuple& t) {
+    return {at(nb::cast<Address>(t[0])), nb::cast<bool>(t[1]), nb::cast<size_t>(t[2]), nb::cast<size_t>(t[3]),
+            nb::cast<size_t>(t[4])};
+}
+
+std::vector<std::string> names() {
+    std::vector<std::string> found;
+    for (const InstructionSet& set : instruction_sets()) found.emplace_back(set.name);
+    return found;
+}
+
+using Lens = std::vector<int32_t>;
+
+void bind_runtime(nb::module_& m) {
+    m.def("instruction_sets", &names, "What this processor has, worst first.");
+    m.def("instruction_set", [] { return std::string(Runtime::get().name()); }, "The chosen one.");
+    m.def("num_threads", [] { return Runtime::get().pool().num_threads(); }, "Threads that compute.");
+    m.def("num_unpinned", [] { return Runtime::get().pool().num_unpinned(); }, "Threads that could not be pinned.");
+    m.def("configure", [](const std::string& name, size_t num_threads, const std::vector<int>& cpus) {
+        nb::gil_scoped_release free;
+        Runtime::get().configure(name, num_threads, cpus);
+    }, "Chooses the instruction set (the best where empty), the number of threads and their processors.");
+    m.def("functions", [](int which, Address x, Address out, size_t count) {
+        const FloatingPointScope scope;
+        Runtime::get().kernels().functions(which, at<const float>(x), at<float>(out), count);
+    }, "exp, sigmoid, silu or softplus (0 to 3) of fp32 values.");
+    nb::class_<PackedMatrix>(m, "PackedMatrix")
+        .def("__init__", [](PackedMatrix* self, Address source, size_t stride, size_t outputs, size_t inputs, bool is_bf16) {
+            nb::gil_scoped_release free;
+            new (self) PackedMatrix(at(source), stride, outputs, inputs, is_bf16);
+        })
+        .def_prop_ro("num_outputs", [](const PackedMatrix& p) { return p.view().num_outputs; })
+        .def_prop_ro("num_inputs", [](const PackedMatrix& p) { return p.view().num_inputs; })
+        .def_prop_ro("is_bf16", [](const PackedMatrix& p) { return p.view().is_bf16; })
+        .def_prop_ro("size_bytes", &PackedMatrix::size_bytes);
+}
+
+void bind_products(nb::module_& m) {
+    m.def("linear", [](const RowsTuple& x, size_t num_rows, const PackedMatrix& matrix, Address out, bool is_out_bf16) {
+        const Rows rows = rows_of(x);
+        nb::gil_scoped_release free;
+        run_linear(rows, num_rows, matrix, at(out), is_out_bf16);
+    });
+    m.def("embedding", [](Address token_ids, size_t num_rows, const PackedMatrix& matrix, Address out) {
+        nb::gil_scoped_release free;
+        run_embedding(at<const int64_t>(token_ids), num_rows, matrix, at(out));
+    });
+    m.def("experts", [](const RowsTuple& x, size_t num_rows, Address ids, size_t top_k,
+                        const std::vector<const PackedMatrix*>& gate_up, const std::vector<const PackedMatrix*>& down,
+                        Address out, bool is_out_bf16) {
+        const Rows rows = rows_of(x);
+        nb::gil_scoped_release free;
+        run_experts(rows, num_rows, at<const int64_t>(ids), top_k, gate_up, down, at(out), is_out_bf16);
+    });
+}
+
+void bind_rowwise(nb::module_& m) {
+    m.def("norm", [](int kind, const RowsTuple& x, const RowsTuple& other, size_t num_rows, Address weight,
+                     bool is_weight_bf16, bool is_zero_centred, Address out, Address total, bool is_out_bf16, size_t size,
+                     float eps) {
+        const NormArguments a{rows_of(x), rows_of(other), at(weight), is_weight_bf16, is_zero_centred,
+                              at(out), at(total), is_out_bf16, size, eps};
+        nb::gil_scoped_release free;
+        run_norm(static_cast<Norm>(kind), a, num_rows);
+    });
+    m.def("swiglu", [](const RowsTuple& gate, const RowsTuple& up, size_t num_rows, Address out, bool is_bf16, size_t size) {
+        const SwigluArguments a{rows_of(gate), rows_of(up), at(out), is_bf16, size};
+        nb::gil_scoped_release free;
+        run_swiglu(a, num_rows);
+    });
+    m.def("rotary", [](const RowsTuple& x, size_t num_rows, Address cosines, Address sines, bool is_angle_bf16,
+                       Address out, bool is_out_bf16, size_t size, size_t half) {
+        const RotaryArguments a{rows_of(x), at(cosines), at(sines), is_angle_bf16, at(out), is_out_bf16, size, half};
+        nb::gil_scoped_release free;
+        run_rotary(a, num_rows);
+    });
+    m.def("rotary_rows", [](Address positions, size_t num_axes, size_t num_rows, Address frequencies, size_t half,
+                            const std::vector<int>& sections, float scale, Address cosines, Address sines, bool is_bf16) {
+        nb::gil_scoped_release free;
+        run_rotary_rows(at<const int64_t>(positions), num_axes, num_rows, at<const float>(frequencies), half, sections,
+                        scale, at(cosines), at(sines), is_bf16);
+    });
+    m.def("gates", [](const RowsTuple& a, const RowsTuple& b, size_t num_rows, Address a_log, Address dt_bias,
+                      bool is_bias_bf16, Address log_decay, Address strength, size_t num_heads) {
+        const GateArguments g{rows_of(a), rows_of(b), at<const float>(a_log), at(dt_bias), is_bias_bf16,
+                              at<float>(log_decay), at<float>(strength), num_heads};
+        nb::gil_scoped_release free;
+        run_gates(g, num_rows);
+    });
+    m.def("route", [](const RowsTuple& logits, size_t num_rows, Address weights, Address ids, size_t num_experts,
+                      size_t top_k, bool is_renormalised) {
+        const RouteArguments a{rows_of(logits), at<float>(weights), at<int64_t>(ids), nullptr, num_experts, top_k, is_renormalised};
+        nb::gil_scoped_release free;
+        run_route(a, num_rows);
+    });
+    m.def("combine", [](Address expert_out, bool is_bf16, Address weights, Address shared, Address gate, Address out,
+                        size_t num_rows, size_t size, size_t top_k) {
+        const CombineArguments a{at(expert_out), is_bf16, at<const float>(weights), at(shared), at(gate), at(out), size, top_k};
+        nb::gil_scoped_release free;
+        run_combine(a, num_rows);
+    });
+}
+
+void bind_sequence(nb::module_& m) {
+    m.def("attention", [](const RowsTuple& q, const RowsTuple& k, const RowsTuple& v, const RowsTuple& gate, size_t num_rows,
+                          Address cache, bool is_cache_bf16, size_t values_start, Address slots, Address tables,
+                          size_t table_stride, const Lens& query_lens, const Lens& seq_lens, Address out, bool is_out_bf16,
+                          size_t block_size, size_t num_heads, size_t num_kv_heads, size_t head_dim, float scale) {
+        const StoreArguments store{rows_of(k), rows_of(v), at(cache), is_cache_bf16, values_start,
+                                   at<const int64_t>(slots), num_kv_heads, head_dim};
+        const AttentionArguments attention{rows_of(q), rows_of(gate), at(cache), is_cache_bf16, values_start,
+                                           at<const int32_t>(tables), table_stride, nullptr, nullptr, at(out), is_out_bf16,
+                                           block_size, num_heads, num_kv_heads, head_dim, scale};
+        nb::gil_scoped_release free;
+        run_attention(store, attention, query_lens, seq_lens, num_rows);
+    });
+    m.def("conv", [](const RowsTuple& x, size_t num_rows, Address weight, bool is_weight_bf16, Address states,
+                     bool is_state_bf16, Address state_ids, Address num_computed, const Lens& query_lens, Address out,
+                     bool is_out_bf16, size_t num_channels, size_t num_taps) {
+        const ConvArguments a{rows_of(x), at(weight), is_weight_bf16, at(states), is_state_bf16, nullptr, at(out),
+                              is_out_bf16, num_channels, num_taps};
+        nb::gil_scoped_release free;
+        run_conv(a, at<const int32_t>(state_ids), at<const int32_t>(num_computed), query_lens, num_rows);
+    });
+    m.def("delta", [](const RowsTuple& q, const RowsTuple& k, const RowsTuple& v, size_t num_rows, Address log_decay,
+                      Address strength, Address states, Address state_ids, Address num_computed, const Lens& query_lens,
+                      Address out, bool is_out_bf16, size_t key_heads, size_t value_heads, size_t key_dim, size_t value_dim) {
+        const DeltaArguments a{nullptr, nullptr, rows_of(v), at<const float>(log_decay), at<const float>(strength),
+                               at<float>(states), nullptr, at(out), is_out_bf16, key_heads, value_heads, key_dim, value_dim};
+        const Rows query = rows_of(q), key = rows_of(k);
+        nb::gil_scoped_release free;
+        run_delta(a, query, key, at<const int32_t>(state_ids), at<const int32_t>(num_computed), query_lens, num_rows);
+    });
+}
+
+}  // namespace
+
+NB_MODULE(_module, m) {
+    m.doc() = "Qanat's kernels for CPUs.";
+    bind_runtime(m);
+    bind_products(m);
+    bind_rowwise(m);
+    bind_sequence(m);
+}

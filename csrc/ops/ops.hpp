@@ -1,0 +1,46 @@
+// The ops as Python calls them: whole tensors in, whole tensors out. Each takes its turn in the runtime, lays out its
+// scratch, and shares its tasks among the threads.
+#pragma once
+
+#include <vector>
+
+#include "../runtime/runtime.hpp"
+
+namespace qanat {
+
+// A packed matrix and the memory that it lies in.
+class PackedMatrix {
+public:
+    // Packs `source` [num_outputs, num_inputs], rows `stride` elements apart.
+    PackedMatrix(const void* source, size_t stride, size_t num_outputs, size_t num_inputs, bool is_bf16);
+    const PackedView& view() const { return view_; }
+    size_t size_bytes() const { return buffer_.size_bytes(); }
+
+private:
+    PackedView view_;
+    Buffer buffer_;
+};
+
+void run_linear(const Rows& x, size_t num_rows, const PackedMatrix& matrix, void* out, bool is_out_bf16);
+void run_embedding(const int64_t* token_ids, size_t num_rows, const PackedMatrix& matrix, void* out);
+void run_experts(const Rows& x, size_t num_rows, const int64_t* expert_ids, size_t top_k,
+                 const std::vector<const PackedMatrix*>& gate_up, const std::vector<const PackedMatrix*>& down,
+                 void* out, bool is_out_bf16);
+
+enum class Norm { kPlain, kAdded, kGated };
+void run_norm(Norm kind, const NormArguments& arguments, size_t num_rows);
+void run_swiglu(const SwigluArguments& arguments, size_t num_rows);
+void run_rotary(const RotaryArguments& arguments, size_t num_rows);
+void run_rotary_rows(const int64_t* positions, size_t num_axes, size_t num_rows, const float* frequencies, size_t half,
+                     const std::vector<int>& sections, float scale, void* cosines, void* sines, bool is_bf16);
+void run_attention(StoreArguments store, AttentionArguments attention, const std::vector<int32_t>& query_lens,
+                   const std::vector<int32_t>& seq_lens, size_t num_rows);
+void run_conv(ConvArguments arguments, const int32_t* state_ids, const int32_t* num_computed,
+              const std::vector<int32_t>& query_lens, size_t num_rows);
+void run_gates(const GateArguments& arguments, size_t num_rows);
+void run_delta(DeltaArguments arguments, const Rows& q, const Rows& k, const int32_t* state_ids,
+               const int32_t* num_computed, const std::vector<int32_t>& query_lens, size_t num_rows);
+void run_route(RouteArguments arguments, size_t num_rows);
+void run_combine(const CombineArguments& arguments, size_t num_rows);
+
+}  // namespace qanat

@@ -1,0 +1,64 @@
+"""The compiled module, where there is one, and its settings."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+from qanat.core.errors import ConfigError
+
+try:
+    _MODULE: ModuleType | None = importlib.import_module("qanat.kernels.native._module")
+    _REASON = ""
+except ImportError as error:
+    _MODULE = None
+    _REASON = str(error)
+
+INSTALL_HINT = "install a C++17 compiler (Debian and Ubuntu: apt-get install g++) and install qanat again"
+
+
+def is_built() -> bool:
+    """True if the compiled module is there and can be loaded."""
+    return _MODULE is not None
+
+
+def why_not() -> str:
+    """Why the module is not there, and what to do; empty if it is."""
+    return f"the native kernels are not built ({_REASON}): {INSTALL_HINT}" if _MODULE is None else ""
+
+
+def native() -> ModuleType:
+    """The compiled module.
+
+    Raises:
+        ConfigError: it is not built.
+    """
+    if _MODULE is None:
+        raise ConfigError(why_not())
+    return _MODULE
+
+
+def instruction_sets() -> list[str]:
+    """What this processor has and the module was built for, worst first; empty without the module."""
+    return list(_MODULE.instruction_sets()) if _MODULE is not None else []
+
+
+def configure(num_threads: int, instruction_set: str = "", cpus: tuple[int, ...] = ()) -> None:
+    """Chooses the code to run and starts the threads anew; does nothing without the module.
+
+    Args:
+        num_threads: threads that compute, the caller's counted.
+        instruction_set: one of `instruction_sets()`, the best if empty.
+        cpus: processors that the threads are pinned to; the first stands for the caller's thread, which is left alone.
+
+    Raises:
+        ConfigError: this processor does not have that instruction set.
+    """
+    if _MODULE is None:
+        return
+    known = instruction_sets()
+    if instruction_set and instruction_set not in known:
+        raise ConfigError(
+            f"QANAT_ISA={instruction_set}: this processor has {', '.join(known)}; choose one of them or unset it"
+        )
+    _MODULE.configure(instruction_set, num_threads, list(cpus))

@@ -1,0 +1,147 @@
+"""Ops that read what earlier rows of a request have left. Shapes that the module does not cover take the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from qanat.kernels.native.module import native
+from qanat.kernels.native.tensors import NO_ROWS, are_native, as_int32, as_list, is_bf16, readable, rows
+from qanat.kernels.reference import attention as reference_attention
+from qanat.kernels.reference import delta as reference_delta
+
+LANES = 16
+MAX_HEAD_DIM = 256
+MAX_TAPS = 8
+
+
+def is_head_covered(head_dim: int) -> bool:
+    """True if attention and delta rule take heads of this size."""
+    return head_dim % LANES == 0 and 0 < head_dim <= MAX_HEAD_DIM
+
+
+def paged_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    gate: Tensor | None,
+    kv_cache: Tensor,
+    slot_mapping: Tensor,
+    block_tables: Tensor,
+    host_query_lens: Sequence[int],
+    host_seq_lens: Sequence[int],
+    scale: float,
+) -> Tensor:
+    """See `qanat.kernels.ops.paged_attention`."""
+    num_rows, num_heads, head_dim = q.shape
+    if not (are_native(q, k, v, gate, kv_cache) and is_head_covered(head_dim)):
+        return reference_attention.paged_attention(
+            q, k, v, gate, kv_cache, slot_mapping, block_tables, host_query_lens, host_seq_lens, scale
+        )
+    q, k, v = readable(q), readable(k), readable(v)
+    gate = readable(gate) if gate is not None else None
+    _, num_blocks, block_size, num_kv_heads, _ = kv_cache.shape
+    slots, tables = slot_mapping.to(torch.int64).contiguous(), as_int32(block_tables)
+    out = torch.empty(num_rows, num_heads, head_dim, dtype=q.dtype)
+    native().attention(
+        rows(q),
+        rows(k),
+        rows(v),
+        NO_ROWS if gate is None else rows(gate),
+        num_rows,
+        kv_cache.data_ptr(),
+        is_bf16(kv_cache),
+        num_blocks * block_size * num_kv_heads * head_dim,
+        slots.data_ptr(),
+        tables.data_ptr(),
+        tables.shape[1],
+        as_list(host_query_lens),
+        as_list(host_seq_lens),
+        out.data_ptr(),
+        is_bf16(out),
+        block_size,
+        num_heads,
+        num_kv_heads,
+        head_dim,
+        scale,
+    )
+    return out
+
+
+def causal_conv(
+    x: Tensor,
+    weight: Tensor,
+    states: Tensor,
+    state_ids: Tensor,
+    num_computed: Tensor,
+    host_query_lens: Sequence[int],
+) -> Tensor:
+    """See `qanat.kernels.ops.causal_conv`."""
+    num_taps = weight.shape[1]
+    if not (are_native(x, weight, states) and num_taps <= MAX_TAPS and states.is_contiguous()):
+        return reference_delta.causal_conv(x, weight, states, state_ids, num_computed, host_query_lens)
+    x, weight = readable(x), weight.contiguous()
+    ids, computed = as_int32(state_ids), as_int32(num_computed)
+    out = torch.empty(x.shape, dtype=x.dtype)
+    native().conv(
+        rows(x),
+        x.shape[0],
+        weight.data_ptr(),
+        is_bf16(weight),
+        states.data_ptr(),
+        is_bf16(states),
+        ids.data_ptr(),
+        computed.data_ptr(),
+        as_list(host_query_lens),
+        out.data_ptr(),
+        is_bf16(out),
+        x.shape[1],
+        num_taps,
+    )
+    return out
+
+
+def gated_delta_rule(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_decay: Tensor,
+    beta: Tensor,
+    states: Tensor,
+    state_ids: Tensor,
+    num_computed: Tensor,
+    query_start_loc: Tensor,
+    host_query_lens: Sequence[int],
+) -> Tensor:
+    """See `qanat.kernels.ops.gated_delta_rule`."""
+    is_covered = is_head_covered(q.shape[2]) and v.shape[2] % LANES == 0
+    is_plain = states.dtype == torch.float32 and states.is_contiguous()
+    if not (are_native(q, k, v, log_decay, beta, states) and is_covered and is_plain):
+        return reference_delta.gated_delta_rule(
+            q, k, v, log_decay, beta, states, state_ids, num_computed, query_start_loc, host_query_lens
+        )
+    q, k, v = readable(q), readable(k), readable(v)
+    decay, strength = log_decay.float().contiguous(), beta.float().contiguous()
+    ids, computed = as_int32(state_ids), as_int32(num_computed)
+    out = torch.empty(v.shape, dtype=v.dtype)
+    native().delta(
+        rows(q),
+        rows(k),
+        rows(v),
+        v.shape[0],
+        decay.data_ptr(),
+        strength.data_ptr(),
+        states.data_ptr(),
+        ids.data_ptr(),
+        computed.data_ptr(),
+        as_list(host_query_lens),
+        out.data_ptr(),
+        is_bf16(out),
+        k.shape[1],
+        v.shape[1],
+        k.shape[2],
+        v.shape[2],
+    )
+    return out
