@@ -67,6 +67,13 @@ def moe_experts(x: Tensor, expert_ids: Tensor, gate_up: Experts, down: Experts) 
     num_rows, top_k = ids.shape
     out = torch.empty(num_rows, top_k, down.experts[0].shape[0], dtype=x.dtype)
     native().experts(
-        rows(x), num_rows, ids.data_ptr(), top_k, gate_up.matrices, down.matrices, out.data_ptr(), is_bf16(out)
+        rows(x),
+        num_rows,
+        ids.data_ptr(),
+        top_k,
+        gate_up.matrices,
+        down.matrices,
+        out.data_ptr(),
+        is_bf16(out),
     )
     return out

@@ -49,7 +49,14 @@ def gated_rms_norm(x: Tensor, gate: Tensor, weight: Tensor, eps: float) -> Tenso
 
 
 def _norm(
-    kind: int, x: Tensor, other: RowsTuple, weight: Tensor, zero_centred: bool, out: Tensor, total: int, eps: float
+    kind: int,
+    x: Tensor,
+    other: RowsTuple,
+    weight: Tensor,
+    zero_centred: bool,
+    out: Tensor,
+    total: int,
+    eps: float,
 ) -> None:
     weight = weight.contiguous()
     size = x.shape[-1]
@@ -160,7 +167,9 @@ def moe_route(router_logits: Tensor, top_k: int, renormalise: bool) -> tuple[Ten
     num_rows, num_experts = scores.shape
     weights = torch.empty(num_rows, top_k)
     ids = torch.empty(num_rows, top_k, dtype=torch.int64)
-    native().route(rows(scores), num_rows, weights.data_ptr(), ids.data_ptr(), num_experts, top_k, renormalise)
+    native().route(
+        rows(scores), num_rows, weights.data_ptr(), ids.data_ptr(), num_experts, top_k, renormalise
+    )
     return weights, ids
 
 

@@ -1,0 +1,42 @@
+"""Runs an op on every instruction set and number of threads that there is, and compares bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from qanat.kernels.native import module
+
+THREADS = (1, 2, 5)
+TYPES = (torch.float32, torch.bfloat16)
+TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
+
+
+def same_bits(a: Tensor, b: Tensor) -> bool:
+    """True if every bit is equal: unlike ==, this tells zeros apart and takes equal NaNs for equal."""
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    return torch.equal(a.contiguous().view(torch.uint8), b.contiguous().view(torch.uint8))
+
+
+def on_every_path(run: Callable[[], Sequence[Tensor]]) -> Sequence[Tensor]:
+    """What `run` returns, after showing that it is the same on every path."""
+    expected: Sequence[Tensor] | None = None
+    for name in module.instruction_sets():
+        for num_threads in THREADS:
+            module.configure(num_threads, name)
+            results = run()
+            if expected is None:
+                expected = results
+            for ours, theirs in zip(results, expected, strict=True):
+                assert same_bits(ours, theirs), f"{name} with {num_threads} threads differs"
+    assert expected is not None
+    return expected
+
+
+def close(ours: Tensor, theirs: Tensor, dtype: torch.dtype) -> None:
+    """Within the op's tolerance of the reference."""
+    bound = TOLERANCE[dtype]
+    torch.testing.assert_close(ours.float(), theirs.float(), rtol=bound, atol=bound)
