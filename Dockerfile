@@ -10,6 +10,9 @@ FROM python:3.11-slim AS build
 ARG TORCH_INDEX=""
 ENV QANAT_VENV=/opt/qanat/venv PIP_NO_CACHE_DIR=1 PIP_EXTRA_INDEX_URL=${TORCH_INDEX}
 WORKDIR /opt/qanat/source
+# The native kernels need a compiler here and none in the second stage.
+# hadolint ignore=DL3008
+RUN apt-get update && apt-get install --yes --no-install-recommends g++ && rm -rf /var/lib/apt/lists/*
 COPY . .
 RUN scripts/setup
 

@@ -1,7 +1,7 @@
 """Builds the native kernels (`csrc/`) into the wheel where a C++17 compiler is found; without one the wheel is pure.
 
-What is found decides, never whether the build succeeds: a compiler that is there and fails ends the installation with its
-own message, since kernels left out in silence would be noticed as slowness only.
+What is found decides, never whether the build succeeds: a compiler that is there and fails ends the installation with
+its own message, since kernels left out in silence would be noticed as slowness only.
 `QANAT_BUILD_NATIVE=0` leaves them out on purpose, `=1` makes their absence an error.
 """
 

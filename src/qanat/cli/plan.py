@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from qanat.cli.command import MODEL_WORD, Command, help_parser, read_invocation, wants_help
 from qanat.cli.terminal import check_template, decision_lines, echo, require_engine, show
 from qanat.config.engine_config import GROUPS, OPTIONS, EngineConfig
+from qanat.config.env import wanted_instruction_set
 from qanat.config.options import option
 from qanat.config.prepare import Prepared, prepare
 from qanat.config.replicas import CORE_PROCESS_BYTES, replica_bytes
@@ -169,6 +170,7 @@ def report(
         "decisions": [
             {"field": each.field, "wanted": each.wanted, "got": each.got, "why": each.why} for each in others
         ],
+        "kernels": _kernels(start),
         "num_ranks": start.config.tensor_parallel_size,
         "num_replicas": start.config.parallel.data_parallel_size,
         "memory": {
@@ -187,7 +189,7 @@ def _print(prepared: Prepared, start: StartPlan, rows: Sequence[Row], others: Se
     echo(f"Model    {model.architecture}: {_layers(start)}, window {model.context_window:,} tokens")
     sets = ", ".join(machine.instruction_sets) or "no vector extensions known"
     echo(f"Machine  {machine.platform}, {machine.num_cores} cores ({sets}), {machine.cpu_model or 'unknown'}")
-    echo("Kernels  torch reference kernels (this version has no others)")
+    echo(f"Kernels  {_kernels(start)}")
     echo("\nSettings")
     _table([(row.flag, show(row.value) if row.value is not None else "-", row.reason) for row in rows])
     if others:
@@ -206,6 +208,13 @@ def _print(prepared: Prepared, start: StartPlan, rows: Sequence[Row], others: Se
             for capacity in start.memory.capacities()
         ]
     )
+
+
+def _kernels(start: StartPlan) -> str:
+    """Which kernels would run."""
+    from qanat.kernels.providers import kernels_sentence
+
+    return kernels_sentence(start.config.model, start.config.dtype, wanted_instruction_set())
 
 
 def _layers(start: StartPlan) -> str:

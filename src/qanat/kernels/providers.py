@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from qanat.kernels.native import register as _native  # noqa: F401  (its import makes it a provider)
-from qanat.kernels.native.module import configure
+from qanat.config.model_config import ModelConfig
+from qanat.kernels.native.coverage import uncovered
+from qanat.kernels.native.module import check_instruction_set, configure, instruction_sets, is_built, why_not
+from qanat.kernels.native.register import NATIVE
 from qanat.kernels.reference.uncut import max_uncut_inputs
-from qanat.kernels.registry import REFERENCE, all_ops, select_providers
+from qanat.kernels.registry import REFERENCE, all_ops, format_op_table, select_providers
 
 
 def choose_providers(num_threads: int, instruction_set: str = "") -> None:
@@ -24,3 +26,39 @@ def choose_providers(num_threads: int, instruction_set: str = "") -> None:
         return
     configure(num_threads, instruction_set)
     select_providers()
+
+
+def left_to_reference(model: ModelConfig, dtype: str) -> dict[str, str]:
+    """Why, by op, the reference runs although the native provider is chosen."""
+    chosen = [op.name for op in all_ops() if op.chosen.name == NATIVE]
+    reasons = uncovered(model, dtype, chosen)
+    return {name: why for name, why in reasons.items() if name in chosen}
+
+
+def op_table(model: ModelConfig, dtype: str) -> list[str]:
+    """What runs for each op of this model, one line each, for the log at start-up."""
+    return format_op_table(left_to_reference(model, dtype)).splitlines()
+
+
+def kernels_sentence(model: ModelConfig, dtype: str, instruction_set: str = "") -> str:
+    """Which kernels a start with these settings would use, for `qanat plan`.
+
+    Args:
+        model: its shape.
+        dtype: of weights and activations.
+        instruction_set: see `choose_providers`.
+
+    Raises:
+        ConfigError: this processor does not have that instruction set.
+    """
+    if not is_built():
+        return f"torch reference kernels: {why_not()}"
+    if instruction_set == REFERENCE:
+        return "torch reference kernels, as QANAT_ISA asks for"
+    check_instruction_set(instruction_set)
+    sentence = f"native, {instruction_set or instruction_sets()[-1]} (of {', '.join(instruction_sets())})"
+    reasons = uncovered(model, dtype, [op.name for op in all_ops()])
+    if len(set(reasons.values())) == 1 and len(reasons) > 1:
+        return f"torch reference kernels: {next(iter(reasons.values()))} by the native ones"
+    parts = [f"{name} by the reference ({why})" for name, why in reasons.items()]
+    return "; ".join([sentence, *parts])

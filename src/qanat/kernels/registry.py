@@ -52,6 +52,11 @@ class Op(Generic[P, R]):
         return self._function(*args, **kwargs)
 
     @property
+    def reference(self) -> Provider:
+        """The provider that every op has."""
+        return self._providers[REFERENCE]
+
+    @property
     def chosen(self) -> Provider:
         """The provider that calls go to."""
         return self._chosen
@@ -144,10 +149,18 @@ def select_providers(forced: Mapping[str, str] | None = None) -> list[tuple[str,
     return [(name, declared.select(forced.get(name))) for name, declared in _OPS.items()]
 
 
-def format_op_table() -> str:
-    """The chosen providers as text, one op a line, for the log at start-up."""
+def format_op_table(left_to_reference: Mapping[str, str] | None = None) -> str:
+    """The chosen providers as text, one op a line, for the log at start-up.
+
+    Args:
+        left_to_reference: op name -> why its chosen provider calls the reference for this model.
+    """
     rows = [("op", "provider", "row_invariant")]
-    rows += [(o.name, o.chosen.name, "yes" if o.chosen.row_invariant else "no") for o in _OPS.values()]
+    for declared in _OPS.values():
+        why = (left_to_reference or {}).get(declared.name)
+        provider = declared.chosen if why is None else declared.reference
+        name = provider.name if why is None else f"{provider.name} ({why})"
+        rows.append((declared.name, name, "yes" if provider.row_invariant else "no"))
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows

@@ -11,8 +11,7 @@ from qanat.config.sharding import rank_model
 from qanat.core.batch import ScheduledBatch, StepOutput
 from qanat.core.constraint import MatcherFactory
 from qanat.core.memory_plan import MemoryPlan
-from qanat.kernels.providers import choose_providers
-from qanat.kernels.registry import format_op_table
+from qanat.kernels.providers import choose_providers, op_table
 from qanat.models.decoder import CausalLM
 from qanat.models.dummy import load_dummy
 from qanat.models.loader import load_model
@@ -72,7 +71,7 @@ class Worker:
 
         Raises:
             CheckpointError: the model folder cannot be served.
-            ConfigError: a forced kernel provider cannot run here.
+            ConfigError: this processor does not have the instruction set that is forced.
         """
         config, plan = self._config, self.memory_plan
         self._platform.set_num_threads(config.num_threads)
@@ -103,7 +102,7 @@ class Worker:
 
     def op_table(self) -> list[str]:
         """Provider of each kernel, one line per op."""
-        return format_op_table().splitlines()
+        return op_table(self._config.model, self._config.dtype)
 
     def _load_weights(self) -> CausalLM:
         config, dtype = self._config, DTYPES[self._config.dtype]

@@ -43,6 +43,20 @@ def instruction_sets() -> list[str]:
     return list(_MODULE.instruction_sets()) if _MODULE is not None else []
 
 
+def check_instruction_set(name: str) -> None:
+    """Refuses one that there is no code for on this processor; the empty name stands for the best.
+
+    Raises:
+        ConfigError: with those that there are.
+    """
+    known = instruction_sets()
+    if name and name not in known:
+        raise ConfigError(
+            f"QANAT_ISA={name}: there are native kernels for {', '.join(known)} on this processor; "
+            "choose one of them, or reference for the torch kernels, or unset it"
+        )
+
+
 def configure(num_threads: int, instruction_set: str = "", cpus: tuple[int, ...] = ()) -> None:
     """Chooses the code to run and starts the threads anew; does nothing without the module.
 
@@ -56,9 +70,5 @@ def configure(num_threads: int, instruction_set: str = "", cpus: tuple[int, ...]
     """
     if _MODULE is None:
         return
-    known = instruction_sets()
-    if instruction_set and instruction_set not in known:
-        raise ConfigError(
-            f"QANAT_ISA={instruction_set}: this processor has {', '.join(known)}; choose one of them or unset it"
-        )
+    check_instruction_set(instruction_set)
     _MODULE.configure(instruction_set, num_threads, list(cpus))
