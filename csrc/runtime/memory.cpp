@@ -17,12 +17,10 @@ constexpr size_t kHugePage = size_t(2) << 20;
 Buffer::Buffer(size_t size_bytes) : data_(nullptr), size_bytes_(size_bytes) {
     if (!size_bytes) return;
     const size_t alignment = size_bytes >= kHugePage ? kHugePage : 64;
-    const size_t rounded = (size_bytes + alignment - 1) / alignment * alignment;
-    data_ = std::aligned_alloc(alignment, rounded);
-    if (!data_) throw std::bad_alloc();
+    if (posix_memalign(&data_, alignment, size_bytes)) throw std::bad_alloc();
 #if defined(__linux__)
     // A wish: a system that has none left gives small pages.
-    if (alignment == kHugePage) madvise(data_, rounded, MADV_HUGEPAGE);
+    if (alignment == kHugePage) madvise(data_, size_bytes, MADV_HUGEPAGE);
 #endif
 }
 

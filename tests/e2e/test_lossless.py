@@ -10,6 +10,7 @@ import pytest
 from qanat import LLM, SamplingParams
 from qanat.kernels.native import module
 from qanat.kernels.providers import choose_providers
+from qanat.kernels.registry import REFERENCE
 
 PROMPTS = [
     "What is 2 + 3?",
@@ -28,7 +29,7 @@ def _usual_providers_afterwards() -> Iterator[None]:
     if not module.is_built():
         pytest.skip(module.why_not())
     yield
-    choose_providers(1)
+    choose_providers(1, REFERENCE)
 
 
 def ask(model: LLM, prompts: list[str] | list[list[int]], max_tokens: int = NUM_TOKENS) -> list[Answer]:

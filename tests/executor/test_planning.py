@@ -107,8 +107,12 @@ def test_what_is_planned_fits_and_what_was_asked_for_stays(
 def test_weights_are_sized_without_being_loaded(tmp_path: Path) -> None:
     import torch
 
+    from qanat.kernels.providers import choose_providers
+
     write_model(tmp_path)
     prepared = prepare(EngineConfig(model=str(tmp_path)), NO_VARIABLES, TWO_CORES)
     start = plan_start(prepared.config, available_bytes=TWO_CORES.available_bytes)
     model = build_model(MODEL, torch.bfloat16, "cpu")
-    assert start.memory.weight_bytes == sum(parameter.nbytes for parameter in model.parameters())
+    choose_providers(1)
+    model.finalize()
+    assert start.memory.weight_bytes == model.size_bytes()

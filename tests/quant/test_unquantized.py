@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
+from qanat.kernels.native.module import is_built, why_not
+from qanat.kernels.providers import choose_providers
 from qanat.quant.base import ExpertSizes, ExpertsMethod, LinearMethod, LinearSizes
 from qanat.quant.parameter import ParameterFactory, ParameterInfo, WeightParameter
 from qanat.quant.unquantized import UnquantizedExperts, UnquantizedLinear
@@ -52,3 +55,18 @@ def test_a_factory_makes_its_type_on_its_device() -> None:
     assert meta.make((2, 3), ParameterInfo()).dtype == torch.bfloat16
     assert meta.make((2, 3), ParameterInfo(), torch.float32).dtype == torch.float32
     assert meta.make((10**6, 10**6), ParameterInfo()).is_meta
+
+
+def test_native_products_pack_a_matrix_and_let_go_of_it() -> None:
+    if not is_built():
+        pytest.skip(why_not())
+    choose_providers(1)
+    method, layer, x = UnquantizedLinear(), nn.Module(), torch.randn(3, 5)
+    method.create(layer, LinearSizes(5, 7), CPU)
+    with torch.no_grad():
+        layer.weight.normal_()
+    expected = x @ layer.weight.T
+    method.finalize(layer)
+    assert not list(layer.parameters())
+    torch.testing.assert_close(method.apply(layer, x, None), expected)
+    torch.testing.assert_close(method.logits(layer, x), expected)

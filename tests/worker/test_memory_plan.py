@@ -39,7 +39,7 @@ def test_plan_equals_what_is_allocated(family: str) -> None:
     plan = worker.memory_plan
     runner = worker._runner
     assert runner is not None
-    assert plan.weight_bytes == sum(parameter.nbytes for parameter in runner._model.parameters())
+    assert plan.weight_bytes == runner._model.size_bytes()
     assert plan.blocks_bytes + plan.states_bytes == runner._cache.size_bytes
     assert plan.total_bytes == plan.weight_bytes + plan.workspace_bytes + runner._cache.size_bytes
     # 8 requests of 256 tokens in blocks of 16, and the reserved block and state.

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from qanat.kernels.packing import as_tensor
 from qanat.kernels.reference import attention as _attention
 from qanat.kernels.reference import delta as _delta
 from qanat.kernels.reference import mlp as _mlp
@@ -41,19 +42,19 @@ def pack_experts(weight: Tensor) -> Any:
 @op(row_invariant=True)
 def embedding(token_ids: Tensor, weight: Any) -> Tensor:
     """Rows of the table: token_ids [T], weight [V, C] (a tensor or what `pack_matrix` made of it) -> [T, C]."""
-    return _mlp.embedding(token_ids, weight)
+    return _mlp.embedding(token_ids, as_tensor(weight))
 
 
 @op(row_invariant=True)
 def linear(x: Tensor, weight: Any) -> Tensor:
     """Product of x [T, in] with the transposed weight [out, in], as it is or packed -> [T, out]."""
-    return _mlp.linear(x, weight)
+    return _mlp.linear(x, as_tensor(weight))
 
 
 @op(row_invariant=True)
 def logits(hidden: Tensor, weight: Any) -> Tensor:
     """Scores of the vocabulary: hidden [T, C], weight [V, C] -> [T, V] fp32, never rounded to a narrower type."""
-    return _mlp.logits(hidden, weight)
+    return _mlp.logits(hidden, as_tensor(weight))
 
 
 @op(row_invariant=True)
@@ -191,7 +192,7 @@ def moe_experts(x: Tensor, expert_ids: Tensor, gate_up: Any, down: Any) -> Tenso
 
     gate_up [E, 2I, C] holds the gate's rows first; down is [E, C, I]. Experts that no row chose are not read.
     """
-    return _moe.moe_experts(x, expert_ids, gate_up, down)
+    return _moe.moe_experts(x, expert_ids, as_tensor(gate_up), as_tensor(down))
 
 
 @op(row_invariant=True)

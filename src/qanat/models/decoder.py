@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from qanat.config.model_config import ModelConfig
+from qanat.kernels.packing import is_packed
 from qanat.layers.context import ForwardContext
 from qanat.layers.linear import Embedding, LogitsHead
 from qanat.layers.norm import RMSNorm
@@ -120,6 +121,18 @@ class CausalLM(nn.Module):
             module.method.finalize(module)
         if self.lm_head is None:
             self.model.embed_tokens.pack()
+
+    def matrices(self) -> Iterable[nn.Parameter]:
+        """Before `finalize`: the parameters that products read, which may be packed."""
+        for module in self._with_method():
+            yield from module.parameters(recurse=False)
+        if self.lm_head is None:
+            yield self.model.embed_tokens.weight
+
+    def size_bytes(self) -> int:
+        """What the weights take: parameters, and what has been packed of them."""
+        packed = (value for module in self.modules() for value in vars(module).values() if is_packed(value))
+        return sum(parameter.nbytes for parameter in self.parameters()) + sum(each.nbytes for each in packed)
 
     def _with_method(self) -> Iterable[nn.Module]:
         return (module for module in self.modules() if hasattr(module, "method"))

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from qanat.kernels import ops
 from qanat.kernels.native import module, products
 from qanat.kernels.reference import mlp, moe
 from tests.kernels.native.paths import THREADS, TYPES, close, on_every_path, same_bits
@@ -106,3 +107,13 @@ def test_many_short_jobs_meet_without_losing_one() -> None:
         module.configure(num_threads)
         assert module.native().num_threads() == num_threads
         assert all(same_bits(products.linear(x, packed), expected) for _ in range(200))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_providers_that_did_not_pack_a_weight_read_it_all_the_same(dtype: torch.dtype) -> None:
+    weight, x = matrix(40, 24, dtype), torch.randn(3, 24).to(dtype)
+    stack = torch.stack([matrix(24, 24, dtype) for _ in range(2)])
+    assert ops.linear.chosen.name == "reference"
+    assert torch.equal(ops.linear(x, products.pack_matrix(weight)), ops.linear(x, weight))
+    assert torch.equal(ops.logits(x, products.pack_matrix(weight)), ops.logits(x, weight))
+    assert same_bits(products.pack_experts(stack).unpacked(), stack)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,12 +10,6 @@ from qanat.core.errors import ConfigError
 from qanat.kernels.native import module
 from qanat.kernels.providers import choose_providers, kernels_sentence, left_to_reference, op_table
 from qanat.kernels.registry import all_ops
-
-
-@pytest.fixture(autouse=True)
-def _usual_providers_afterwards() -> Iterator[None]:
-    yield
-    choose_providers(1)
 
 
 @pytest.fixture(scope="module")

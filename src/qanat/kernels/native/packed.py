@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,11 @@ from torch import Tensor
 
 from qanat.kernels.native.module import native
 from qanat.kernels.native.tensors import FLOAT_TYPES, is_bf16
+
+
+PANEL_OUTPUTS = 16
+NUM_SEGMENTS = 8
+"""Outputs and inputs are brought up to multiples of these by zeros; see `csrc/kernels/arguments.hpp`."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +37,16 @@ class PackedWeight:
         """Bytes that it takes, rows of zeros up to a whole panel included."""
         return int(self.matrix.size_bytes)
 
+    def rows(self, ids: Tensor) -> Tensor:
+        """Some rows [n, in] of the matrix; ids [n] contiguous int64, checked by the caller."""
+        out = torch.empty(ids.shape[0], self.shape[1], dtype=self.dtype)
+        native().embedding(ids.data_ptr(), ids.shape[0], self.matrix, out.data_ptr())
+        return out
+
+    def unpacked(self) -> Tensor:
+        """The matrix as a tensor."""
+        return self.rows(torch.arange(self.shape[0]))
+
 
 @dataclass(frozen=True)
 class PackedExperts:
@@ -42,6 +58,22 @@ class PackedExperts:
     def matrices(self) -> list[Any]:
         """The module's objects."""
         return [expert.matrix for expert in self.experts]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that they take."""
+        return sum(expert.nbytes for expert in self.experts)
+
+    def unpacked(self) -> Tensor:
+        """The matrices as one tensor."""
+        return torch.stack([expert.unpacked() for expert in self.experts])
+
+
+def packed_bytes(weight: Tensor) -> int:
+    """What a matrix [..., out, in] would take packed, by its shape and type only."""
+    *stack, num_outputs, num_inputs = weight.shape
+    padded = -(-num_outputs // PANEL_OUTPUTS) * PANEL_OUTPUTS * -(-num_inputs // NUM_SEGMENTS) * NUM_SEGMENTS
+    return math.prod(stack) * padded * weight.dtype.itemsize
 
 
 def pack(weight: Tensor) -> PackedWeight:

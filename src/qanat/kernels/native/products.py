@@ -53,9 +53,7 @@ def embedding(token_ids: Tensor, weight: Weight) -> Tensor:
     ids = token_ids.to(torch.int64).contiguous()
     if ids.numel() and not (0 <= int(ids.min()) and int(ids.max()) < weight.shape[0]):
         raise IndexError(f"a token id lies outside the table of {weight.shape[0]} rows")
-    out = torch.empty(ids.shape[0], weight.shape[1], dtype=weight.dtype)
-    native().embedding(ids.data_ptr(), ids.shape[0], weight.matrix, out.data_ptr())
-    return out
+    return weight.rows(ids)
 
 
 def moe_experts(x: Tensor, expert_ids: Tensor, gate_up: Experts, down: Experts) -> Tensor:
