@@ -1,4 +1,4 @@
-"""The providers that a test's ops run on. The choice holds for the whole process, so an earlier test may have made one."""
+"""The providers that a test's ops run on. The choice holds for the whole process: an earlier test may have made one."""
 
 from __future__ import annotations
 

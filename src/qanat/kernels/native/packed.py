@@ -12,7 +12,6 @@ from torch import Tensor
 from qanat.kernels.native.module import native
 from qanat.kernels.native.tensors import FLOAT_TYPES, is_bf16
 
-
 PANEL_OUTPUTS = 16
 NUM_SEGMENTS = 8
 """Outputs and inputs are brought up to multiples of these by zeros; see `csrc/kernels/arguments.hpp`."""
@@ -73,7 +72,7 @@ def packed_bytes(weight: Tensor) -> int:
     """What a matrix [..., out, in] would take packed, by its shape and type only."""
     *stack, num_outputs, num_inputs = weight.shape
     padded = -(-num_outputs // PANEL_OUTPUTS) * PANEL_OUTPUTS * -(-num_inputs // NUM_SEGMENTS) * NUM_SEGMENTS
-    return math.prod(stack) * padded * weight.dtype.itemsize
+    return math.prod(stack) * padded * int(weight.dtype.itemsize)
 
 
 def pack(weight: Tensor) -> PackedWeight:

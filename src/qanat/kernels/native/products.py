@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import torch
 from torch import Tensor
 
@@ -11,8 +13,8 @@ from qanat.kernels.native.tensors import are_native, is_bf16, readable, rows
 from qanat.kernels.reference import mlp as reference
 from qanat.kernels.reference import moe as reference_moe
 
-Weight = Tensor | PackedWeight
-Experts = Tensor | PackedExperts
+Weight: TypeAlias = Tensor | PackedWeight
+Experts: TypeAlias = Tensor | PackedExperts
 
 
 def pack_matrix(weight: Tensor) -> Weight:

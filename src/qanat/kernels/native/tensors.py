@@ -18,7 +18,7 @@ NO_ROWS: RowsTuple = (0, False, 1, 0, 0)
 
 def is_bf16(x: Tensor) -> bool:
     """True for bf16, False for fp32."""
-    return x.dtype == torch.bfloat16
+    return bool(x.dtype == torch.bfloat16)
 
 
 def are_native(*tensors: Tensor | None) -> bool:
