@@ -72,7 +72,8 @@ def packed_bytes(weight: Tensor) -> int:
     """What a matrix [..., out, in] would take packed, by its shape and type only."""
     *stack, num_outputs, num_inputs = weight.shape
     padded = -(-num_outputs // PANEL_OUTPUTS) * PANEL_OUTPUTS * -(-num_inputs // NUM_SEGMENTS) * NUM_SEGMENTS
-    return math.prod(stack) * padded * int(weight.dtype.itemsize)
+    size_bytes: int = math.prod(stack) * padded * weight.dtype.itemsize
+    return size_bytes
 
 
 def pack(weight: Tensor) -> PackedWeight:
