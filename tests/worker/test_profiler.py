@@ -90,7 +90,9 @@ def test_each_call_of_an_op_is_one_line(tmp_path: Path) -> None:
     assert {call["args"]["step"] for call in calls} == {step["args"]["step"] for step in steps}
     first = [call for call in calls if call["args"]["step"] == steps[0]["args"]["step"]]
     embedding = next(call for call in first if call["name"] == "embedding")
-    assert embedding["args"]["shapes"][0] == [5] and embedding["args"]["provider"] == ops.embedding.chosen.name
+    assert (
+        embedding["args"]["shapes"][0] == [5] and embedding["args"]["provider"] == ops.embedding.chosen.name
+    )
     assert {"gated_delta_rule", "paged_attention", "logits"} <= {call["name"] for call in first}
     for step, after in zip(steps, [*steps[1:], {"ts": float("inf")}], strict=True):
         mine = [call for call in calls if call["args"]["step"] == step["args"]["step"]]

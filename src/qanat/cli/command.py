@@ -51,7 +51,7 @@ class Command:
         examples: command lines, one each.
         groups: groups of engine flags that it takes.
         own: a dataclass of flags of its own.
-        word: placeholder of the word that it takes beside flags.
+        word: placeholder of the word that it takes beside flags; empty for none.
         word_help: what that word is.
         takes_file: whether settings may stand in a file given as --config.
     """
@@ -211,8 +211,9 @@ def help_parser(command: Command, parser: argparse.ArgumentParser | None = None)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = command.description
     parser.epilog = "Examples:\n" + "\n".join(f"  {example}" for example in command.examples)
-    parser.usage = f"{parser.prog} [{command.word}] [flags]"
-    parser.add_argument("word", metavar=command.word, nargs="?", help=command.word_help)
+    parser.usage = f"{parser.prog} [{command.word}] [flags]" if command.word else f"{parser.prog} [flags]"
+    if command.word:
+        parser.add_argument("word", metavar=command.word, nargs="?", help=command.word_help)
     parser.add_argument(*HELP_FLAGS, action="help", help="Show this and exit.")
     groups: dict[str, argparse._ArgumentGroup] = {}
     for one in command.options:

@@ -14,6 +14,7 @@ COMMANDS = {
     "serve": "Serve a model over the OpenAI API.",
     "chat": "Talk to a model in the terminal.",
     "plan": "Show every setting with its reason, and the memory to the byte, without loading weights.",
+    "doctor": "Check this installation and this machine, and say what to do.",
     "router": "One address in front of any number of engines; it loses no stream.",
     "deploy": "Plan, write, check, verify and diagnose vLLM-Ascend services.",
 }

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from qanat.config.processors import usable_processors
+
 SHOWN_INSTRUCTION_SETS = {
     "avx2": "AVX2",
     "avx512f": "AVX-512",
@@ -74,7 +76,7 @@ def read_machine(root: Path = Path("/"), affinity: frozenset[int] | None = None)
     return MachineInfo(
         platform=f"cpu ({platform.machine()})",
         cpu_model=info.get("model name", ""),
-        num_cores=_num_cores(root, affinity or _affinity(), groups),
+        num_cores=_num_cores(root, affinity, groups),
         instruction_sets=_instruction_sets(info),
         total_bytes=total_bytes,
         available_bytes=available_bytes,
@@ -82,19 +84,15 @@ def read_machine(root: Path = Path("/"), affinity: frozenset[int] | None = None)
     )
 
 
-def _affinity() -> frozenset[int]:
-    if hasattr(os, "sched_getaffinity"):
-        return frozenset(os.sched_getaffinity(0))
-    return frozenset(range(os.cpu_count() or 1))
+def cpu_quota(root: Path = Path("/")) -> float | None:
+    """Processors' worth of time that the control groups allow; None for no bound."""
+    quotas = [quota for quota in map(_cpu_quota, map(Path, _groups(root))) if quota is not None]
+    return min(quotas, default=None)
 
 
-def _num_cores(root: Path, affinity: frozenset[int], groups: list[Path]) -> int:
+def _num_cores(root: Path, affinity: frozenset[int] | None, groups: list[Path]) -> int:
     """Distinct cores among the CPUs, but no more than the quota pays for, and at least one."""
-    cores = set()
-    for cpu in affinity:
-        topology = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
-        core, package = _read(topology / "core_id"), _read(topology / "physical_package_id")
-        cores.add((package, core) if core else cpu)
+    cores = {processor.core for processor in usable_processors(root, affinity)}
     quotas = [quota for quota in map(_cpu_quota, groups) if quota is not None]
     return max(1, min([len(cores), *(int(quota) for quota in quotas)]))
 
