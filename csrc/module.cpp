@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "ops/ops.hpp"
+#include "runtime/tape.hpp"
 
 namespace nb = nanobind;
 using namespace qanat;
@@ -32,7 +33,13 @@ std::vector<std::string> names() {
     return found;
 }
 
-using Lens = std::vector<int32_t>;
+// Runs an op without the interpreter's lock, and keeps it on the tape that is recorded, if one is. It captures its
+// arguments by value: addresses, sizes, and pointers to matrices that live as long as the model.
+template <class Op>
+void submit(Op op) {
+    nb::gil_scoped_release free;
+    Tape::submit(std::move(op));
+}
 
 void bind_runtime(nb::module_& m) {
     m.def("instruction_sets", &names, "What this processor has, worst first.");
@@ -58,22 +65,33 @@ void bind_runtime(nb::module_& m) {
         .def_prop_ro("size_bytes", &PackedMatrix::size_bytes);
 }
 
+void bind_tape(nb::module_& m) {
+    nb::class_<Tape>(m, "Tape")
+        .def(nb::init<>())
+        .def("begin", &Tape::begin, "From here to `end`, ops of this thread are kept as well as run.")
+        .def("end", &Tape::end)
+        .def("replay", [](const Tape& tape) {
+            nb::gil_scoped_release free;
+            tape.replay();
+        }, "Runs all of them again.")
+        .def_prop_ro("num_ops", &Tape::num_ops);
+    m.def("set_timed", &Tape::set_timed, "Whether ops are timed; starts at zero.");
+    m.def("busy_ns", &Tape::busy_ns, "Nanoseconds inside ops since then.");
+}
+
 void bind_products(nb::module_& m) {
-    m.def("linear", [](const RowsTuple& x, size_t num_rows, const PackedMatrix& matrix, Address out, bool is_out_bf16) {
+    m.def("linear", [](const RowsTuple& x, size_t num_rows, const PackedMatrix* matrix, Address out, bool is_out_bf16) {
         const Rows rows = rows_of(x);
-        nb::gil_scoped_release free;
-        run_linear(rows, num_rows, matrix, at(out), is_out_bf16);
+        submit([=] { run_linear(rows, num_rows, *matrix, at(out), is_out_bf16); });
     });
-    m.def("embedding", [](Address token_ids, size_t num_rows, const PackedMatrix& matrix, Address out) {
-        nb::gil_scoped_release free;
-        run_embedding(at<const int64_t>(token_ids), num_rows, matrix, at(out));
+    m.def("embedding", [](Address token_ids, size_t num_rows, const PackedMatrix* matrix, Address out) {
+        submit([=] { run_embedding(at<const int64_t>(token_ids), num_rows, *matrix, at(out)); });
     });
     m.def("experts", [](const RowsTuple& x, size_t num_rows, Address ids, size_t top_k,
                         const std::vector<const PackedMatrix*>& gate_up, const std::vector<const PackedMatrix*>& down,
                         Address out, bool is_out_bf16) {
         const Rows rows = rows_of(x);
-        nb::gil_scoped_release free;
-        run_experts(rows, num_rows, at<const int64_t>(ids), top_k, gate_up, down, at(out), is_out_bf16);
+        submit([=] { run_experts(rows, num_rows, at<const int64_t>(ids), top_k, gate_up, down, at(out), is_out_bf16); });
     });
 }
 
@@ -83,76 +101,73 @@ void bind_rowwise(nb::module_& m) {
                      float eps) {
         const NormArguments a{rows_of(x), rows_of(other), at(weight), is_weight_bf16, is_zero_centred,
                               at(out), at(total), is_out_bf16, size, eps};
-        nb::gil_scoped_release free;
-        run_norm(static_cast<Norm>(kind), a, num_rows);
+        submit([=] { run_norm(static_cast<Norm>(kind), a, num_rows); });
     });
     m.def("swiglu", [](const RowsTuple& gate, const RowsTuple& up, size_t num_rows, Address out, bool is_bf16, size_t size) {
         const SwigluArguments a{rows_of(gate), rows_of(up), at(out), is_bf16, size};
-        nb::gil_scoped_release free;
-        run_swiglu(a, num_rows);
+        submit([=] { run_swiglu(a, num_rows); });
     });
     m.def("rotary", [](const RowsTuple& x, size_t num_rows, Address cosines, Address sines, bool is_angle_bf16,
                        Address out, bool is_out_bf16, size_t size, size_t half) {
         const RotaryArguments a{rows_of(x), at(cosines), at(sines), is_angle_bf16, at(out), is_out_bf16, size, half};
-        nb::gil_scoped_release free;
-        run_rotary(a, num_rows);
+        submit([=] { run_rotary(a, num_rows); });
     });
     m.def("rotary_rows", [](Address positions, size_t num_axes, size_t num_rows, Address frequencies, size_t half,
                             const std::vector<int>& sections, float scale, Address cosines, Address sines, bool is_bf16) {
-        nb::gil_scoped_release free;
-        run_rotary_rows(at<const int64_t>(positions), num_axes, num_rows, at<const float>(frequencies), half, sections,
-                        scale, at(cosines), at(sines), is_bf16);
+        submit([=] {
+            run_rotary_rows(at<const int64_t>(positions), num_axes, num_rows, at<const float>(frequencies), half,
+                            sections, scale, at(cosines), at(sines), is_bf16);
+        });
     });
     m.def("gates", [](const RowsTuple& a, const RowsTuple& b, size_t num_rows, Address a_log, Address dt_bias,
                       bool is_bias_bf16, Address log_decay, Address strength, size_t num_heads) {
         const GateArguments g{rows_of(a), rows_of(b), at<const float>(a_log), at(dt_bias), is_bias_bf16,
                               at<float>(log_decay), at<float>(strength), num_heads};
-        nb::gil_scoped_release free;
-        run_gates(g, num_rows);
+        submit([=] { run_gates(g, num_rows); });
     });
     m.def("route", [](const RowsTuple& logits, size_t num_rows, Address weights, Address ids, size_t num_experts,
                       size_t top_k, bool is_renormalised) {
         const RouteArguments a{rows_of(logits), at<float>(weights), at<int64_t>(ids), nullptr, num_experts, top_k, is_renormalised};
-        nb::gil_scoped_release free;
-        run_route(a, num_rows);
+        submit([=] { run_route(a, num_rows); });
     });
     m.def("combine", [](Address expert_out, bool is_bf16, Address weights, Address shared, Address gate, Address out,
                         size_t num_rows, size_t size, size_t top_k) {
         const CombineArguments a{at(expert_out), is_bf16, at<const float>(weights), at(shared), at(gate), at(out), size, top_k};
-        nb::gil_scoped_release free;
-        run_combine(a, num_rows);
+        submit([=] { run_combine(a, num_rows); });
     });
 }
 
 void bind_sequence(nb::module_& m) {
     m.def("attention", [](const RowsTuple& q, const RowsTuple& k, const RowsTuple& v, const RowsTuple& gate, size_t num_rows,
                           Address cache, bool is_cache_bf16, size_t values_start, Address slots, Address tables,
-                          size_t table_stride, const Lens& query_lens, const Lens& seq_lens, Address out, bool is_out_bf16,
+                          size_t table_stride, size_t num_requests, Address query_lens, Address seq_lens, Address out, bool is_out_bf16,
                           size_t block_size, size_t num_heads, size_t num_kv_heads, size_t head_dim, float scale) {
         const StoreArguments store{rows_of(k), rows_of(v), at(cache), is_cache_bf16, values_start,
                                    at<const int64_t>(slots), num_kv_heads, head_dim};
         const AttentionArguments attention{rows_of(q), rows_of(gate), at(cache), is_cache_bf16, values_start,
                                            at<const int32_t>(tables), table_stride, nullptr, nullptr, at(out), is_out_bf16,
                                            block_size, num_heads, num_kv_heads, head_dim, scale};
-        nb::gil_scoped_release free;
-        run_attention(store, attention, query_lens, seq_lens, num_rows);
+        const Requests requests{num_requests, at<const int32_t>(query_lens), at<const int32_t>(seq_lens), nullptr, nullptr};
+        submit([=] { run_attention(store, attention, requests, num_rows); });
     });
     m.def("conv", [](const RowsTuple& x, size_t num_rows, Address weight, bool is_weight_bf16, Address states,
-                     bool is_state_bf16, Address state_ids, Address num_computed, const Lens& query_lens, Address out,
-                     bool is_out_bf16, size_t num_channels, size_t num_taps) {
+                     bool is_state_bf16, Address state_ids, Address num_computed, size_t num_requests, Address query_lens,
+                     Address out, bool is_out_bf16, size_t num_channels, size_t num_taps) {
         const ConvArguments a{rows_of(x), at(weight), is_weight_bf16, at(states), is_state_bf16, nullptr, at(out),
                               is_out_bf16, num_channels, num_taps};
-        nb::gil_scoped_release free;
-        run_conv(a, at<const int32_t>(state_ids), at<const int32_t>(num_computed), query_lens, num_rows);
+        const Requests requests{num_requests, at<const int32_t>(query_lens), nullptr, at<const int32_t>(num_computed),
+                                at<const int32_t>(state_ids)};
+        submit([=] { run_conv(a, requests, num_rows); });
     });
     m.def("delta", [](const RowsTuple& q, const RowsTuple& k, const RowsTuple& v, size_t num_rows, Address log_decay,
-                      Address strength, Address states, Address state_ids, Address num_computed, const Lens& query_lens,
-                      Address out, bool is_out_bf16, size_t key_heads, size_t value_heads, size_t key_dim, size_t value_dim) {
+                      Address strength, Address states, Address state_ids, Address num_computed, size_t num_requests,
+                      Address query_lens, Address out, bool is_out_bf16, size_t key_heads, size_t value_heads, size_t key_dim, size_t value_dim) {
         const DeltaArguments a{nullptr, nullptr, rows_of(v), at<const float>(log_decay), at<const float>(strength),
                                at<float>(states), nullptr, at(out), is_out_bf16, key_heads, value_heads, key_dim, value_dim};
         const Rows query = rows_of(q), key = rows_of(k);
-        nb::gil_scoped_release free;
-        run_delta(a, query, key, at<const int32_t>(state_ids), at<const int32_t>(num_computed), query_lens, num_rows);
+        const Requests requests{num_requests, at<const int32_t>(query_lens), nullptr, at<const int32_t>(num_computed),
+                                at<const int32_t>(state_ids)};
+        submit([=] { run_delta(a, query, key, requests, num_rows); });
     });
 }
 
@@ -161,6 +176,7 @@ void bind_sequence(nb::module_& m) {
 NB_MODULE(_module, m) {
     m.doc() = "Qanat's kernels for CPUs.";
     bind_runtime(m);
+    bind_tape(m);
     bind_products(m);
     bind_rowwise(m);
     bind_sequence(m);

@@ -1,6 +1,8 @@
 // Products with packed matrices: plain, by experts, and rows of a packed table.
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
+#include <string>
 
 #include "ops.hpp"
 
@@ -65,6 +67,9 @@ void run_embedding(const int64_t* token_ids, size_t num_rows, const PackedMatrix
     const size_t width = packed.is_bf16 ? 2 : 4, length = packed.segment_length;
     for (size_t row = 0; row < num_rows; ++row) {
         const size_t id = static_cast<size_t>(token_ids[row]);
+        if (id >= packed.num_outputs)
+            throw std::out_of_range("a token id lies outside the table of " + std::to_string(packed.num_outputs) +
+                                    " rows");
         const size_t panel = id / kPanelOutputs, lane = id % kPanelOutputs;
         char* to = static_cast<char*>(out) + row * packed.num_inputs * width;
         for (size_t input = 0; input < packed.num_inputs; ++input) {
@@ -78,36 +83,44 @@ void run_embedding(const int64_t* token_ids, size_t num_rows, const PackedMatrix
 
 namespace {
 
-// The (row, slot) pairs of each expert, in ascending order.
+// The (row, slot) pairs of each expert, in ascending order. Its arrays lie in scratch.
 struct Grouped {
-    std::vector<size_t> starts;      // of each expert in `slots`, and the end
-    std::vector<int32_t> slots, rows;
+    size_t* starts;  // of each expert in `slots`, and the end
+    size_t* chosen;  // experts with rows
+    size_t num_chosen, num_slots;
+    int32_t *slots, *rows;
 
-    Grouped(const int64_t* expert_ids, size_t num_slots, size_t top_k, size_t num_experts)
-        : starts(num_experts + 1), slots(num_slots), rows(num_slots) {
-        for (size_t slot = 0; slot < num_slots; ++slot) ++starts[static_cast<size_t>(expert_ids[slot]) + 1];
+    static size_t size_bytes(size_t num_slots, size_t num_experts) {
+        return 2 * Scratch::size_of<size_t>(num_experts + 1) + 2 * Scratch::size_of<int32_t>(num_slots);
+    }
+
+    Grouped(Scratch& scratch, const int64_t* expert_ids, size_t count, size_t top_k, size_t num_experts)
+        : starts(scratch.take<size_t>(num_experts + 1)), chosen(scratch.take<size_t>(num_experts + 1)), num_chosen(0),
+          num_slots(count), slots(scratch.take<int32_t>(count)), rows(scratch.take<int32_t>(count)) {
+        std::fill_n(starts, num_experts + 1, size_t(0));
+        for (size_t slot = 0; slot < count; ++slot) ++starts[static_cast<size_t>(expert_ids[slot]) + 1];
         for (size_t expert = 0; expert < num_experts; ++expert) starts[expert + 1] += starts[expert];
-        std::vector<size_t> next(starts.begin(), starts.end() - 1);
-        for (size_t slot = 0; slot < num_slots; ++slot) {
+        size_t* next = chosen;  // until the experts with rows are listed there
+        std::copy_n(starts, num_experts, next);
+        for (size_t slot = 0; slot < count; ++slot) {
             const size_t place = next[static_cast<size_t>(expert_ids[slot])]++;
             slots[place] = static_cast<int32_t>(slot);
             rows[place] = static_cast<int32_t>(slot / top_k);
         }
+        for (size_t expert = 0; expert < num_experts; ++expert)
+            if (starts[expert] < starts[expert + 1]) chosen[num_chosen++] = expert;
     }
 };
 
 // Each expert's product over the rows that chose it; tasks are (expert with rows, panel).
 void share_experts(Runtime& runtime, const std::vector<const PackedMatrix*>& matrices, const Grouped& grouped,
                    LinearArguments arguments, const int32_t* in_rows, const int32_t* out_rows) {
-    std::vector<size_t> chosen;
-    for (size_t expert = 0; expert + 1 < grouped.starts.size(); ++expert)
-        if (grouped.starts[expert] < grouped.starts[expert + 1]) chosen.push_back(expert);
     const PackedView& shape = matrices[0]->view();
     const size_t num_panels = shape.num_panels();
-    const double cost = double(grouped.slots.size()) * double(shape.num_outputs) * double(shape.num_inputs);
-    runtime.pool().run(chosen.size() * num_panels, cost, [&](size_t begin, size_t end) {
+    const double cost = double(grouped.num_slots) * double(shape.num_outputs) * double(shape.num_inputs);
+    runtime.pool().run(grouped.num_chosen * num_panels, cost, [&](size_t begin, size_t end) {
         while (begin < end) {
-            const size_t expert = chosen[begin / num_panels], first = begin % num_panels;
+            const size_t expert = grouped.chosen[begin / num_panels], first = begin % num_panels;
             const size_t last = std::min(num_panels, first + (end - begin));
             LinearArguments own = arguments;
             own.packed = matrices[expert]->view();
@@ -130,25 +143,26 @@ void run_experts(const Rows& x, size_t num_rows, const int64_t* expert_ids, size
     std::lock_guard<std::mutex> turn(runtime.turn());
     const PackedView &first = gate_up[0]->view(), &second = down[0]->view();
     const size_t num_slots = num_rows * top_k, inner = second.num_inputs;
-    const Grouped grouped(expert_ids, num_slots, top_k, gate_up.size());
     const size_t width = is_out_bf16 ? 2 : 4;
-    runtime.scratch().reset(Scratch::size_of<float>(num_rows * first.row_length()) +
+    runtime.scratch().reset(Grouped::size_bytes(num_slots, gate_up.size()) +
+                            Scratch::size_of<float>(num_rows * first.row_length()) +
                             Scratch::size_of<char>(num_slots * 3 * inner * width) +
                             Scratch::size_of<float>(num_slots * second.row_length()));
+    const Grouped grouped(runtime.scratch(), expert_ids, num_slots, top_k, gate_up.size());
     float* wide = runtime.scratch().take<float>(num_rows * first.row_length());
     char* pairs = runtime.scratch().take<char>(num_slots * 3 * inner * width);
     float* wide_inner = runtime.scratch().take<float>(num_slots * second.row_length());
     char* product = pairs + num_slots * 2 * inner * width;
     widen(runtime, x, first.num_inputs, wide, first.row_length(), num_rows);
     share_experts(runtime, gate_up, grouped, {wide, first, pairs, 2 * inner, is_out_bf16, nullptr, nullptr},
-                  grouped.rows.data(), grouped.slots.data());
+                  grouped.rows, grouped.slots);
     const Rows gate{pairs, is_out_bf16, 1, 2 * inner, 0}, up{pairs + inner * width, is_out_bf16, 1, 2 * inner, 0};
     runtime.pool().run(num_slots, double(num_slots * inner) * 20, [&](size_t begin, size_t end) {
         runtime.kernels().swiglu({gate, up, product, is_out_bf16, inner}, begin, end);
         runtime.kernels().widen(contiguous(product, is_out_bf16, inner), inner, wide_inner, second.row_length(), begin, end);
     });
     share_experts(runtime, down, grouped, {wide_inner, second, out, second.num_outputs, is_out_bf16, nullptr, nullptr},
-                  grouped.slots.data(), grouped.slots.data());
+                  grouped.slots, grouped.slots);
 }
 
 }  // namespace qanat

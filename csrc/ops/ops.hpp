@@ -1,5 +1,6 @@
 // The ops as Python calls them: whole tensors in, whole tensors out. Each takes its turn in the runtime, lays out its
-// scratch, and shares its tasks among the threads.
+// scratch, and shares its tasks among the threads. A tape calls them again with the same arguments, so whatever changes
+// from step to step comes by address, and memory comes from scratch alone: what is allocated here is allocated each step.
 #pragma once
 
 #include <vector>
@@ -21,6 +22,12 @@ private:
     Buffer buffer_;
 };
 
+// The requests of a step, R numbers each; null where an op does not ask. One without rows is left as it is.
+struct Requests {
+    size_t count;
+    const int32_t *query_lens, *seq_lens, *num_computed, *state_ids;
+};
+
 void run_linear(const Rows& x, size_t num_rows, const PackedMatrix& matrix, void* out, bool is_out_bf16);
 void run_embedding(const int64_t* token_ids, size_t num_rows, const PackedMatrix& matrix, void* out);
 void run_experts(const Rows& x, size_t num_rows, const int64_t* expert_ids, size_t top_k,
@@ -33,13 +40,10 @@ void run_swiglu(const SwigluArguments& arguments, size_t num_rows);
 void run_rotary(const RotaryArguments& arguments, size_t num_rows);
 void run_rotary_rows(const int64_t* positions, size_t num_axes, size_t num_rows, const float* frequencies, size_t half,
                      const std::vector<int>& sections, float scale, void* cosines, void* sines, bool is_bf16);
-void run_attention(StoreArguments store, AttentionArguments attention, const std::vector<int32_t>& query_lens,
-                   const std::vector<int32_t>& seq_lens, size_t num_rows);
-void run_conv(ConvArguments arguments, const int32_t* state_ids, const int32_t* num_computed,
-              const std::vector<int32_t>& query_lens, size_t num_rows);
+void run_attention(const StoreArguments& store, AttentionArguments attention, const Requests& requests, size_t num_rows);
+void run_conv(ConvArguments arguments, const Requests& requests, size_t num_rows);
 void run_gates(const GateArguments& arguments, size_t num_rows);
-void run_delta(DeltaArguments arguments, const Rows& q, const Rows& k, const int32_t* state_ids,
-               const int32_t* num_computed, const std::vector<int32_t>& query_lens, size_t num_rows);
+void run_delta(DeltaArguments arguments, const Rows& q, const Rows& k, const Requests& requests, size_t num_rows);
 void run_route(RouteArguments arguments, size_t num_rows);
 void run_combine(const CombineArguments& arguments, size_t num_rows);
 

@@ -8,22 +8,22 @@ namespace qanat {
 
 namespace {
 
-// Requests with rows in this step, in order.
-std::vector<Span> spans_of(const int32_t* state_ids, const int32_t* num_computed, const std::vector<int32_t>& query_lens) {
-    std::vector<Span> spans;
-    int32_t row = 0;
-    for (size_t request = 0; request < query_lens.size(); ++request) {
-        if (query_lens[request] > 0)
-            spans.push_back({row, query_lens[request], state_ids[request], num_computed[request] == 0});
-        row += query_lens[request];
-    }
-    return spans;
+size_t num_real(const Requests& requests) {
+    size_t total = 0;
+    for (size_t i = 0; i < requests.count; ++i) total += static_cast<size_t>(requests.query_lens[i]);
+    return total;
 }
 
-size_t num_real(const std::vector<int32_t>& query_lens) {
-    size_t total = 0;
-    for (const int32_t length : query_lens) total += static_cast<size_t>(length);
-    return total;
+// Requests with rows in this step, in order, into `spans`; returns how many.
+size_t fill_spans(const Requests& requests, Span* spans) {
+    size_t count = 0;
+    int32_t row = 0;
+    for (size_t i = 0; i < requests.count; ++i) {
+        const int32_t length = requests.query_lens[i];
+        if (length > 0) spans[count++] = {row, length, requests.state_ids[i], requests.num_computed[i] == 0};
+        row += length;
+    }
+    return count;
 }
 
 void zero_padding(void* out, size_t row_bytes, size_t first, size_t num_rows) {
@@ -32,23 +32,25 @@ void zero_padding(void* out, size_t row_bytes, size_t first, size_t num_rows) {
 
 }  // namespace
 
-void run_attention(StoreArguments store, AttentionArguments attention, const std::vector<int32_t>& query_lens,
-                   const std::vector<int32_t>& seq_lens, size_t num_rows) {
+void run_attention(const StoreArguments& store, AttentionArguments attention, const Requests& requests, size_t num_rows) {
     Runtime& runtime = Runtime::get();
     std::lock_guard<std::mutex> turn(runtime.turn());
-    const size_t own = num_real(query_lens), width = attention.is_out_bf16 ? 2 : 4;
-    std::vector<int32_t> requests, positions;
-    requests.reserve(own);
-    positions.reserve(own);
+    const size_t own = num_real(requests), width = attention.is_out_bf16 ? 2 : 4;
+    runtime.scratch().reset(2 * Scratch::size_of<int32_t>(num_rows));
+    int32_t* row_requests = runtime.scratch().take<int32_t>(num_rows);
+    int32_t* row_positions = runtime.scratch().take<int32_t>(num_rows);
     double num_pairs = 0;
-    for (size_t request = 0; request < query_lens.size(); ++request)
-        for (int32_t i = seq_lens[request] - query_lens[request]; i < seq_lens[request]; ++i) {
-            requests.push_back(static_cast<int32_t>(request));
-            positions.push_back(i);
+    size_t row = 0;
+    for (size_t request = 0; request < requests.count; ++request) {
+        const int32_t end = requests.seq_lens[request];
+        for (int32_t i = end - requests.query_lens[request]; i < end; ++i, ++row) {
+            row_requests[row] = static_cast<int32_t>(request);
+            row_positions[row] = i;
             num_pairs += i + 1;
         }
-    attention.row_requests = requests.data();
-    attention.row_positions = positions.data();
+    }
+    attention.row_requests = row_requests;
+    attention.row_positions = row_positions;
     const double row_cost = double(attention.num_heads * attention.head_dim);
     runtime.pool().run(own, double(own) * row_cost, [&](size_t begin, size_t end) {
         runtime.kernels().store(store, begin, end);
@@ -63,26 +65,29 @@ void run_attention(StoreArguments store, AttentionArguments attention, const std
     zero_padding(attention.out, attention.num_heads * attention.head_dim * width, own, num_rows);
 }
 
-void run_conv(ConvArguments arguments, const int32_t* state_ids, const int32_t* num_computed,
-              const std::vector<int32_t>& query_lens, size_t num_rows) {
+void run_conv(ConvArguments arguments, const Requests& requests, size_t num_rows) {
     Runtime& runtime = Runtime::get();
     std::lock_guard<std::mutex> turn(runtime.turn());
-    const std::vector<Span> spans = spans_of(state_ids, num_computed, query_lens);
-    arguments.spans = spans.data();
-    const size_t own = num_real(query_lens), num_blocks = (arguments.num_channels + 63) / 64;
-    runtime.pool().run(spans.size() * num_blocks, 25 * double(own) * double(arguments.num_channels),
+    runtime.scratch().reset(Scratch::size_of<Span>(requests.count));
+    Span* spans = runtime.scratch().take<Span>(requests.count);
+    const size_t num_spans = fill_spans(requests, spans);
+    arguments.spans = spans;
+    const size_t own = num_real(requests), num_blocks = (arguments.num_channels + 63) / 64;
+    runtime.pool().run(num_spans * num_blocks, 25 * double(own) * double(arguments.num_channels),
                        [&](size_t begin, size_t end) { runtime.kernels().conv(arguments, begin, end); });
     zero_padding(arguments.out, arguments.num_channels * (arguments.is_out_bf16 ? 2 : 4), own, num_rows);
 }
 
-void run_delta(DeltaArguments arguments, const Rows& q, const Rows& k, const int32_t* state_ids,
-               const int32_t* num_computed, const std::vector<int32_t>& query_lens, size_t num_rows) {
+void run_delta(DeltaArguments arguments, const Rows& q, const Rows& k, const Requests& requests, size_t num_rows) {
     Runtime& runtime = Runtime::get();
     std::lock_guard<std::mutex> turn(runtime.turn());
-    const std::vector<Span> spans = spans_of(state_ids, num_computed, query_lens);
-    arguments.spans = spans.data();
-    const size_t own = num_real(query_lens), dim = arguments.key_dim, num_units = own * arguments.num_key_heads;
-    runtime.scratch().reset(2 * Scratch::size_of<float>(num_units * dim));
+    const size_t own = num_real(requests), dim = arguments.key_dim, num_units = own * arguments.num_key_heads;
+    // Sized for all rows, padding too: what a tape once had is enough for every replay of it.
+    const size_t most_units = num_rows * arguments.num_key_heads;
+    runtime.scratch().reset(Scratch::size_of<Span>(requests.count) + 2 * Scratch::size_of<float>(most_units * dim));
+    Span* spans = runtime.scratch().take<Span>(requests.count);
+    const size_t num_spans = fill_spans(requests, spans);
+    arguments.spans = spans;
     float* unit_q = runtime.scratch().take<float>(num_units * dim);
     float* unit_k = runtime.scratch().take<float>(num_units * dim);
     const float scale = 1.0f / __builtin_sqrtf(static_cast<float>(dim));
@@ -94,7 +99,7 @@ void run_delta(DeltaArguments arguments, const Rows& q, const Rows& k, const int
     arguments.k = unit_k;
     const size_t num_blocks = arguments.value_dim / 16;
     const double cost = 4 * double(own) * double(arguments.num_value_heads * dim * arguments.value_dim);
-    runtime.pool().run(spans.size() * arguments.num_value_heads * num_blocks, cost,
+    runtime.pool().run(num_spans * arguments.num_value_heads * num_blocks, cost,
                        [&](size_t begin, size_t end) { runtime.kernels().delta(arguments, begin, end); });
     const size_t width = arguments.is_out_bf16 ? 2 : 4;
     zero_padding(arguments.out, arguments.num_value_heads * arguments.value_dim * width, own, num_rows);

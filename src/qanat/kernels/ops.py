@@ -2,17 +2,17 @@
 
 Shape letters: T rows, R requests, H query heads, D head dim, C channels, E experts, K experts per token, V
 vocabulary, S states, N blocks. Everything is ragged: rows of all requests follow each other without padding;
-`host_query_lens` says how many each has, rows after the last request's are padding and change nothing.
+`host_query_lens` [R] says how many each has, rows after the last request's are padding and change nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from qanat.kernels.lens import Lens
 from qanat.kernels.packing import as_tensor
 from qanat.kernels.reference import attention as _attention
 from qanat.kernels.reference import delta as _delta
@@ -110,8 +110,8 @@ def paged_attention(
     kv_cache: Tensor,
     slot_mapping: Tensor,
     block_tables: Tensor,
-    host_query_lens: Sequence[int],
-    host_seq_lens: Sequence[int],
+    host_query_lens: Lens,
+    host_seq_lens: Lens,
     scale: float,
 ) -> Tensor:
     """Causal attention at absolute positions, over the cache that this call first writes.
@@ -136,7 +136,7 @@ def causal_conv(
     states: Tensor,
     state_ids: Tensor,
     num_computed: Tensor,
-    host_query_lens: Sequence[int],
+    host_query_lens: Lens,
 ) -> Tensor:
     """Depthwise causal convolution over time, then silu: x [T, C], weight [C, taps] -> [T, C].
 
@@ -163,7 +163,7 @@ def gated_delta_rule(
     state_ids: Tensor,
     num_computed: Tensor,
     query_start_loc: Tensor,
-    host_query_lens: Sequence[int],
+    host_query_lens: Lens,
 ) -> Tensor:
     """The gated delta rule as an fp32 recurrence: q and k [T, HK, dk], v [T, HV, dv] -> [T, HV, dv] in v's type.
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from qanat.kernels.lens import Lens
+
 
 @dataclass
 class ForwardContext:
@@ -32,8 +34,8 @@ class ForwardContext:
         conv_states: one [S, conv_kernel - 1, conv_dim] per linear-attention layer: raw inputs, oldest first.
         recurrent_states: one [S, value heads, key_head_dim, value_head_dim] fp32 per linear-attention layer.
         block_size: tokens of a block.
-        host_query_lens: rows of each request, as Python ints.
-        host_seq_lens: `seq_lens` as Python ints.
+        host_query_lens: [R] rows of each request, in the host's memory.
+        host_seq_lens: `seq_lens` in the host's memory.
     """
 
     query_start_loc: Tensor
@@ -49,5 +51,5 @@ class ForwardContext:
     conv_states: Sequence[Tensor]
     recurrent_states: Sequence[Tensor]
     block_size: int
-    host_query_lens: Sequence[int]
-    host_seq_lens: Sequence[int]
+    host_query_lens: Lens
+    host_seq_lens: Lens

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from qanat.kernels.native.module import native
-from qanat.kernels.native.tensors import FLOAT_TYPES, is_bf16
+from qanat.kernels.native.tensors import FLOAT_TYPES, is_bf16, new
 
 PANEL_OUTPUTS = 16
 NUM_SEGMENTS = 8
@@ -38,7 +38,7 @@ class PackedWeight:
 
     def rows(self, ids: Tensor) -> Tensor:
         """Some rows [n, in] of the matrix; ids [n] contiguous int64, checked by the caller."""
-        out = torch.empty(ids.shape[0], self.shape[1], dtype=self.dtype)
+        out = new((ids.shape[0], self.shape[1]), self.dtype)
         native().embedding(ids.data_ptr(), ids.shape[0], self.matrix, out.data_ptr())
         return out
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from qanat.kernels.native.module import native
 from qanat.kernels.native.packed import PackedExperts, PackedWeight, pack
-from qanat.kernels.native.tensors import are_native, is_bf16, readable, rows
+from qanat.kernels.native.tensors import are_native, is_bf16, new, readable, rows
 from qanat.kernels.reference import mlp as reference
 from qanat.kernels.reference import moe as reference_moe
 
@@ -43,7 +43,7 @@ def logits(hidden: Tensor, weight: Weight) -> Tensor:
 
 def _product(x: Tensor, weight: PackedWeight, dtype: torch.dtype) -> Tensor:
     x = readable(x)
-    out = torch.empty(x.shape[0], weight.shape[0], dtype=dtype)
+    out = new((x.shape[0], weight.shape[0]), dtype)
     native().linear(rows(x), x.shape[0], weight.matrix, out.data_ptr(), is_bf16(out))
     return out
 
@@ -52,10 +52,7 @@ def embedding(token_ids: Tensor, weight: Weight) -> Tensor:
     """See `qanat.kernels.ops.embedding`."""
     if isinstance(weight, Tensor):
         return reference.embedding(token_ids, weight)
-    ids = token_ids.to(torch.int64).contiguous()
-    if ids.numel() and not (0 <= int(ids.min()) and int(ids.max()) < weight.shape[0]):
-        raise IndexError(f"a token id lies outside the table of {weight.shape[0]} rows")
-    return weight.rows(ids)
+    return weight.rows(token_ids.to(torch.int64).contiguous())
 
 
 def moe_experts(x: Tensor, expert_ids: Tensor, gate_up: Experts, down: Experts) -> Tensor:
@@ -65,7 +62,7 @@ def moe_experts(x: Tensor, expert_ids: Tensor, gate_up: Experts, down: Experts) 
         return reference_moe.moe_experts(x, expert_ids, gate_up, down)
     x, ids = readable(x), expert_ids.contiguous()
     num_rows, top_k = ids.shape
-    out = torch.empty(num_rows, top_k, down.experts[0].shape[0], dtype=x.dtype)
+    out = new((num_rows, top_k, down.experts[0].shape[0]), x.dtype)
     native().experts(
         rows(x),
         num_rows,

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from qanat.kernels.native.module import native
-from qanat.kernels.native.tensors import NO_ROWS, RowsTuple, are_native, is_bf16, readable, rows
+from qanat.kernels.native.tensors import NO_ROWS, RowsTuple, are_native, is_bf16, new, readable, rows
 from qanat.kernels.reference import delta as reference_delta
 from qanat.kernels.reference import mlp as reference_mlp
 from qanat.kernels.reference import moe as reference_moe
@@ -21,7 +21,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float, zero_centred: bool) -> Tenso
     if not are_native(x, weight) or x.dim() not in (2, 3):
         return reference_norm.rms_norm(x, weight, eps, zero_centred)
     x = readable(x)
-    out = torch.empty(x.shape, dtype=x.dtype)
+    out = new(x.shape, x.dtype)
     _norm(PLAIN, x, NO_ROWS, weight, zero_centred, out, 0, eps)
     return out
 
@@ -33,7 +33,7 @@ def add_rms_norm(
     if not are_native(x, residual, weight) or x.dim() not in (2, 3) or x.dtype != residual.dtype:
         return reference_norm.add_rms_norm(x, residual, weight, eps, zero_centred)
     x, residual = readable(x), readable(residual)
-    out, total = torch.empty(x.shape, dtype=x.dtype), torch.empty(x.shape, dtype=x.dtype)
+    out, total = new(x.shape, x.dtype), new(x.shape, x.dtype)
     _norm(ADDED, x, rows(residual), weight, zero_centred, out, total.data_ptr(), eps)
     return out, total
 
@@ -43,7 +43,7 @@ def gated_rms_norm(x: Tensor, gate: Tensor, weight: Tensor, eps: float) -> Tenso
     if not are_native(x, gate, weight) or x.dim() not in (2, 3):
         return reference_norm.gated_rms_norm(x, gate, weight, eps)
     x, gate = readable(x), readable(gate)
-    out = torch.empty(x.shape, dtype=gate.dtype)
+    out = new(x.shape, gate.dtype)
     _norm(GATED, x, rows(gate), weight, False, out, 0, eps)
     return out
 
@@ -82,7 +82,7 @@ def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     if not are_native(gate, up) or gate.dim() != 2 or gate.dtype != up.dtype:
         return reference_mlp.swiglu(gate, up)
     gate, up = readable(gate), readable(up)
-    out = torch.empty(gate.shape, dtype=gate.dtype)
+    out = new(gate.shape, gate.dtype)
     native().swiglu(rows(gate), rows(up), gate.shape[0], out.data_ptr(), is_bf16(out), gate.shape[1])
     return out
 
@@ -101,7 +101,7 @@ def rotary_rows(
     num_axes, num_rows = positions.shape
     half = frequencies.shape[0]
     sections = list(mrope_section) if mrope_section is not None and num_axes == 3 else []
-    cos, sin = torch.empty(num_rows, half, dtype=dtype), torch.empty(num_rows, half, dtype=dtype)
+    cos, sin = new((num_rows, half), dtype), new((num_rows, half), dtype)
     native().rotary_rows(
         positions.data_ptr(),
         num_axes,
@@ -123,7 +123,7 @@ def rotary_apply(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         return reference_rotary.rotary_apply(x, cos, sin)
     x, cos, sin = readable(x), cos.contiguous(), sin.contiguous()
     num_rows, num_heads, size = x.shape
-    out = torch.empty(x.shape, dtype=x.dtype)
+    out = new(x.shape, x.dtype)
     native().rotary(
         rows(x),
         num_rows * num_heads,
@@ -144,7 +144,7 @@ def delta_gates(a: Tensor, b: Tensor, a_log: Tensor, dt_bias: Tensor) -> tuple[T
         return reference_delta.delta_gates(a, b, a_log, dt_bias)
     a, b = readable(a), readable(b)
     a_log, dt_bias = a_log.float().contiguous(), dt_bias.contiguous()
-    log_decay, strength = torch.empty(a.shape), torch.empty(a.shape)
+    log_decay, strength = new(a.shape, torch.float32), new(a.shape, torch.float32)
     native().gates(
         rows(a),
         rows(b),
@@ -165,8 +165,8 @@ def moe_route(router_logits: Tensor, top_k: int, renormalise: bool) -> tuple[Ten
         return reference_moe.moe_route(router_logits, top_k, renormalise)
     scores = readable(router_logits)
     num_rows, num_experts = scores.shape
-    weights = torch.empty(num_rows, top_k)
-    ids = torch.empty(num_rows, top_k, dtype=torch.int64)
+    weights = new((num_rows, top_k), torch.float32)
+    ids = new((num_rows, top_k), torch.int64)
     native().route(
         rows(scores), num_rows, weights.data_ptr(), ids.data_ptr(), num_experts, top_k, renormalise
     )
@@ -185,7 +185,7 @@ def moe_combine(
     others = [x.contiguous() for x in others]
     shared_at, gate_at = (x.data_ptr() for x in others) if others else (0, 0)
     num_rows, top_k, size = expert_out.shape
-    out = torch.empty(num_rows, size, dtype=expert_out.dtype)
+    out = new((num_rows, size), expert_out.dtype)
     native().combine(
         expert_out.data_ptr(),
         is_bf16(expert_out),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
+from qanat.kernels.lens import Lens, as_host_int32
 from qanat.kernels.native.module import native
-from qanat.kernels.native.tensors import NO_ROWS, are_native, as_int32, as_list, is_bf16, readable, rows
+from qanat.kernels.native.tensors import NO_ROWS, are_native, as_int32, is_bf16, new, readable, rows
 from qanat.kernels.reference import attention as reference_attention
 from qanat.kernels.reference import delta as reference_delta
 
@@ -30,8 +29,8 @@ def paged_attention(
     kv_cache: Tensor,
     slot_mapping: Tensor,
     block_tables: Tensor,
-    host_query_lens: Sequence[int],
-    host_seq_lens: Sequence[int],
+    host_query_lens: Lens,
+    host_seq_lens: Lens,
     scale: float,
 ) -> Tensor:
     """See `qanat.kernels.ops.paged_attention`."""
@@ -44,7 +43,8 @@ def paged_attention(
     gate = readable(gate) if gate is not None else None
     _, num_blocks, block_size, num_kv_heads, _ = kv_cache.shape
     slots, tables = slot_mapping.to(torch.int64).contiguous(), as_int32(block_tables)
-    out = torch.empty(num_rows, num_heads, head_dim, dtype=q.dtype)
+    query_lens, seq_lens = as_host_int32(host_query_lens), as_host_int32(host_seq_lens)
+    out = new((num_rows, num_heads, head_dim), q.dtype)
     native().attention(
         rows(q),
         rows(k),
@@ -57,8 +57,9 @@ def paged_attention(
         slots.data_ptr(),
         tables.data_ptr(),
         tables.shape[1],
-        as_list(host_query_lens),
-        as_list(host_seq_lens),
+        query_lens.shape[0],
+        query_lens.data_ptr(),
+        seq_lens.data_ptr(),
         out.data_ptr(),
         is_bf16(out),
         block_size,
@@ -76,7 +77,7 @@ def causal_conv(
     states: Tensor,
     state_ids: Tensor,
     num_computed: Tensor,
-    host_query_lens: Sequence[int],
+    host_query_lens: Lens,
 ) -> Tensor:
     """See `qanat.kernels.ops.causal_conv`."""
     num_taps = weight.shape[1]
@@ -84,7 +85,8 @@ def causal_conv(
         return reference_delta.causal_conv(x, weight, states, state_ids, num_computed, host_query_lens)
     x, weight = readable(x), weight.contiguous()
     ids, computed = as_int32(state_ids), as_int32(num_computed)
-    out = torch.empty(x.shape, dtype=x.dtype)
+    query_lens = as_host_int32(host_query_lens)
+    out = new(x.shape, x.dtype)
     native().conv(
         rows(x),
         x.shape[0],
@@ -94,7 +96,8 @@ def causal_conv(
         is_bf16(states),
         ids.data_ptr(),
         computed.data_ptr(),
-        as_list(host_query_lens),
+        query_lens.shape[0],
+        query_lens.data_ptr(),
         out.data_ptr(),
         is_bf16(out),
         x.shape[1],
@@ -113,7 +116,7 @@ def gated_delta_rule(
     state_ids: Tensor,
     num_computed: Tensor,
     query_start_loc: Tensor,
-    host_query_lens: Sequence[int],
+    host_query_lens: Lens,
 ) -> Tensor:
     """See `qanat.kernels.ops.gated_delta_rule`."""
     is_covered = is_head_covered(q.shape[2]) and v.shape[2] % LANES == 0
@@ -125,7 +128,8 @@ def gated_delta_rule(
     q, k, v = readable(q), readable(k), readable(v)
     decay, strength = log_decay.float().contiguous(), beta.float().contiguous()
     ids, computed = as_int32(state_ids), as_int32(num_computed)
-    out = torch.empty(v.shape, dtype=v.dtype)
+    query_lens = as_host_int32(host_query_lens)
+    out = new(v.shape, v.dtype)
     native().delta(
         rows(q),
         rows(k),
@@ -136,7 +140,8 @@ def gated_delta_rule(
         states.data_ptr(),
         ids.data_ptr(),
         computed.data_ptr(),
-        as_list(host_query_lens),
+        query_lens.shape[0],
+        query_lens.data_ptr(),
         out.data_ptr(),
         is_bf16(out),
         k.shape[1],

@@ -46,6 +46,6 @@ def as_int32(x: Tensor) -> Tensor:
     return x.to(torch.int32).contiguous()
 
 
-def as_list(lens: Sequence[int]) -> list[int]:
-    """A list, which the module reads fastest."""
-    return lens if isinstance(lens, list) else list(lens)
+def new(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """An op's output, not filled with anything."""
+    return torch.empty(shape, dtype=dtype)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from qanat.kernels.lens import Lens, as_ints
 from qanat.kernels.reference.elementwise import elementwise
 from qanat.kernels.reference.uncut import max_uncut_inputs
 from qanat.kernels.row_padding import FIXED_WIDE_ROWS, padded_query_rows, padded_wide_rows
@@ -46,32 +47,33 @@ def paged_attention(
     kv_cache: Tensor,
     slot_mapping: Tensor,
     block_tables: Tensor,
-    host_query_lens: Sequence[int],
-    host_seq_lens: Sequence[int],
+    host_query_lens: Lens,
+    host_seq_lens: Lens,
     scale: float,
 ) -> Tensor:
     """Stores this step's K and V, then attends to everything stored, this step's rows included."""
-    num_rows = sum(host_query_lens)
+    query_lens, seq_lens = as_ints(host_query_lens), as_ints(host_seq_lens)
+    num_rows = sum(query_lens)
     _, _, block_size, num_kv_heads, head_dim = kv_cache.shape
     slots = slot_mapping[:num_rows]
     for stored, new in zip(kv_cache.unbind(0), (k, v), strict=True):
         flat = stored.view(-1, num_kv_heads, head_dim)
         flat.index_copy_(0, slots, new[:num_rows].to(stored.dtype))
     out = torch.zeros_like(q, memory_format=torch.contiguous_format)
-    starts = list(itertools.accumulate(host_query_lens, initial=0))
+    starts = list(itertools.accumulate(query_lens, initial=0))
     chunk = _keys_per_chunk(block_size)
-    single = [request for request, query_len in enumerate(host_query_lens) if query_len == 1]
+    single = [request for request, query_len in enumerate(query_lens) if query_len == 1]
     if len(single) > 1:
-        single.sort(key=lambda request: -host_seq_lens[request])
+        single.sort(key=lambda request: -seq_lens[request])
         step = _requests_at_once(q.shape[1], num_kv_heads, head_dim, chunk)
         for first in range(0, len(single), step):
             requests = single[first : first + step]
             rows = torch.tensor([starts[request] for request in requests], device=q.device)
             tables = block_tables[torch.tensor(requests, device=q.device)]
-            ends = [host_seq_lens[request] for request in requests]
+            ends = [seq_lens[request] for request in requests]
             out[rows] = _attend(q[rows].unsqueeze(1), kv_cache, tables, ends, scale).squeeze(1).to(q.dtype)
     step = _rows_at_once(q.shape[1], head_dim, chunk)
-    for request, (query_len, seq_len) in enumerate(zip(host_query_lens, host_seq_lens, strict=True)):
+    for request, (query_len, seq_len) in enumerate(zip(query_lens, seq_lens, strict=True)):
         if query_len == 1 and len(single) > 1:
             continue
         table = block_tables[request : request + 1]

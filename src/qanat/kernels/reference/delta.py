@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from qanat.kernels.lens import Lens, as_ints
 from qanat.kernels.reference.elementwise import elementwise
 
 
@@ -21,16 +22,17 @@ def causal_conv(
     states: Tensor,
     state_ids: Tensor,
     num_computed: Tensor,
-    host_query_lens: Sequence[int],
+    host_query_lens: Lens,
 ) -> Tensor:
     """Computes silu(sum over taps of weight * input); the inputs before the step's first come from the state."""
     num_taps = weight.shape[1]
     num_past = num_taps - 1
-    order = [r for r, query_len in enumerate(host_query_lens) if query_len > 0]
+    query_lens = as_ints(host_query_lens)
+    order = [r for r, query_len in enumerate(query_lens) if query_len > 0]
     out = torch.zeros_like(x)
     if not order:
         return out
-    num_rows = sum(host_query_lens)
+    num_rows = sum(query_lens)
     picked = torch.tensor(order, device=x.device)
     ids = state_ids.index_select(0, picked).long()
     past = _states_before(states, ids, num_computed.index_select(0, picked))
@@ -41,9 +43,9 @@ def causal_conv(
         out[:num_rows] = _taps_applied(last.unbind(1), weight, x.dtype)
         states.index_copy_(0, ids, last[:, 1:])
         return out
-    rows = inputs.split([host_query_lens[r] for r in order])
+    rows = inputs.split([query_lens[r] for r in order])
     windows = torch.cat([part for pair in zip(past.unbind(0), rows, strict=True) for part in pair])
-    lens = torch.tensor([host_query_lens[r] for r in order], device=x.device)
+    lens = torch.tensor([query_lens[r] for r in order], device=x.device)
     # Row i of the i-th request's window block is num_past rows further for each request up to it.
     first = torch.arange(num_rows, device=x.device) + num_past * torch.arange(
         len(order), device=x.device
@@ -79,17 +81,18 @@ def gated_delta_rule(
     state_ids: Tensor,
     num_computed: Tensor,
     query_start_loc: Tensor,
-    host_query_lens: Sequence[int],
+    host_query_lens: Lens,
 ) -> Tensor:
     """Per token and value head: S <- e^g S; d = beta (v - k S); S <- S + k d; o = q S."""
     out = torch.zeros_like(v, memory_format=torch.contiguous_format)
+    query_lens = as_ints(host_query_lens)
     # Longest first: the requests that still have a token at time t are then the first ones of the list.
     order = sorted(
-        (r for r, query_len in enumerate(host_query_lens) if query_len > 0), key=lambda r: -host_query_lens[r]
+        (r for r, query_len in enumerate(query_lens) if query_len > 0), key=lambda r: -query_lens[r]
     )
     if not order:
         return out
-    lens = [host_query_lens[r] for r in order]
+    lens = [query_lens[r] for r in order]
     picked = torch.tensor(order, device=q.device)
     ids = state_ids.index_select(0, picked).long()
     state = _states_before(states, ids, num_computed.index_select(0, picked))
