@@ -190,11 +190,52 @@ def test_without_chunks_a_step_holds_the_longest_prompt() -> None:
     assert "hold the longest prompt" in decisions["--max-num-batched-tokens"].why
 
 
-def test_a_quantised_checkpoint_is_refused_and_its_shape_runs_as_random_weights() -> None:
-    with pytest.raises(CheckpointError, match=r"quantised \(fp8\).*--load-format dummy"):
-        settle(checkpoint="fp8")
-    config, decisions = settle(checkpoint="fp8", load_format="dummy")
-    assert config.dtype == "bfloat16" and decisions["--quantization"].wanted == "fp8"
+def test_an_unknown_quantised_checkpoint_is_refused_and_its_shape_runs_as_random_weights() -> None:
+    with pytest.raises(CheckpointError, match=r"quantised \(awq\).*--load-format dummy"):
+        settle(checkpoint="awq")
+    config, decisions = settle(checkpoint="awq", load_format="dummy")
+    assert config.dtype == "bfloat16" and decisions["--quantization"].wanted == "awq"
+    assert config.quantization == ""
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "wanted", "got"),
+    [
+        ("ascend", None, "ascend"),
+        ("ascend", "ascend", "ascend"),
+        ("ascend", "Ascend", "ascend"),
+        ("gptq", "gptq_marlin", "gptq"),
+        ("compressed-tensors", "compressed_tensors", "compressed-tensors"),
+        ("", "w4a8", "w4a8"),
+        ("", None, ""),
+    ],
+)
+def test_quantization_is_recognised_and_may_be_named(checkpoint: str, wanted: str | None, got: str) -> None:
+    config, decisions = settle(checkpoint=checkpoint, quantization=wanted)
+    assert config.quantization == got
+    assert ("--quantization" in decisions) == bool(checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "wanted", "message"),
+    [
+        ("ascend", "fp8", r"--quantization fp8 .* quantised already \(ascend\)"),
+        ("gptq", "w8a8", r"--quantization w8a8 .* quantised already \(gptq\)"),
+        ("", "gptq", "--quantization gptq is a format of checkpoints"),
+        ("", "ascned", r"ascned is not known; did you mean ascend\?"),
+        ("ascend", "zzz", r"zzz is not known\. It can be ascend, "),
+    ],
+)
+def test_a_quantization_that_does_not_go_with_the_checkpoint_is_refused(
+    checkpoint: str, wanted: str, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        settle(checkpoint=checkpoint, quantization=wanted)
+
+
+def test_random_weights_can_be_quantised_while_they_are_made() -> None:
+    config, decisions = settle(quantization="w8a8", load_format="dummy")
+    assert config.quantization == "w8a8" and "--quantization" not in decisions
 
 
 def test_unknown_json_keys_are_named_with_the_nearest_or_their_home() -> None:

@@ -46,7 +46,8 @@ class ModelOptions:
     quantization: str | None = option(
         Kind.TEXT,
         None,
-        "Quantisation of the checkpoint. It is recognised without this flag, which vLLM's command lines bring.",
+        "How weights are quantised. A checkpoint's own way (ascend, compressed-tensors, fp8, gptq) is recognised "
+        "without this flag; w8a8 and w4a8 quantise a plain checkpoint while it is loaded.",
         aliases=("-q",),
     )
     load_format: str = option(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from qanat.config.engine_config import EngineConfig
 from qanat.config.env import Environment, read_environment
@@ -11,13 +10,11 @@ from qanat.config.honour import honour
 from qanat.config.machine import MachineInfo, read_machine
 from qanat.config.model_config import ModelConfig
 from qanat.config.model_source import locate_model
+from qanat.config.quantization import checkpoint_quantization
 from qanat.config.resolve import resolve
 from qanat.config.resolved import ResolvedConfig
 from qanat.config.unbuilt import check_refused
 from qanat.core.decision import Decision
-
-ASCEND_DESCRIPTIONS = "quant_model_description*.json"
-"""Files with which Ascend's tools describe a quantised checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -66,11 +63,3 @@ def prepare(
         quantization=checkpoint_quantization(folder, model),
     )
     return Prepared(wishes, config, (*filled, *found, *decisions), machine)
-
-
-def checkpoint_quantization(folder: Path, model: ModelConfig) -> str:
-    """How the checkpoint is quantised, "" if it is not."""
-    if model.quantization_config is not None:
-        method = model.quantization_config.get("quant_method")
-        return str(method or "unnamed method")
-    return "ascend" if any(folder.glob(ASCEND_DESCRIPTIONS)) else ""

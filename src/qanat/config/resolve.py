@@ -12,13 +12,14 @@ from qanat.config.model_config import ModelConfig
 from qanat.config.model_source import DEMO_NAME
 from qanat.config.parallel import tensor_parallel_size
 from qanat.config.profiler import profiler_settings
+from qanat.config.quantization import settle_quantization
 from qanat.config.replicas import parallel_settings, replica_bytes
 from qanat.config.resolved import ResolvedConfig
 from qanat.config.structured import structured_settings
 from qanat.config.unbuilt import check_refused, decide_unbuilt
 from qanat.config.values import Kind, read_text
 from qanat.core.decision import Decision
-from qanat.core.errors import CheckpointError, ConfigError
+from qanat.core.errors import ConfigError
 
 DEFAULT_INIT_TIMEOUT_S = 600.0
 DEFAULT_STEP_TIMEOUT_S = 120.0
@@ -48,7 +49,7 @@ def resolve(
 
     Raises:
         ConfigError: wishes that cannot be fulfilled, with what to change.
-        CheckpointError: the checkpoint is quantised.
+        CheckpointError: the checkpoint is quantised in a way that is not read.
     """
     said = [*wishes.notes, *environment.decisions]
     check_refused(wishes)
@@ -57,7 +58,9 @@ def resolve(
     num_ranks = tensor_parallel_size(wishes, model, machine, said)
     num_ranks_here = num_ranks // wishes.nnodes
     parallel = parallel_settings(wishes, machine, num_ranks_here, said)
-    _check_quantization(wishes, dtype, quantization, said)
+    quantization = settle_quantization(
+        wishes.quantization, quantization, dtype=dtype, is_dummy=wishes.load_format == "dummy", said=said
+    )
     num_local = parallel.num_local_replicas
     limits, open_limits = scheduler_limits(wishes, model, environment, said)
     config = ResolvedConfig(
@@ -71,6 +74,7 @@ def resolve(
             available_bytes=replica_bytes(machine.available_bytes, num_local) if num_local > 1 else None,
         ),
         load_format=wishes.load_format,
+        quantization=quantization,
         seed=wishes.seed,
         num_threads=_num_threads(wishes, model, machine, environment, (num_ranks_here, num_local), said),
         is_nan_check_enabled=wishes.enable_nan_check,
@@ -94,22 +98,6 @@ def _dtype(wishes: EngineConfig, model: ModelConfig, said: list[Decision]) -> st
         return wanted
     said.append(Decision("--dtype", None, model.dtype, "the checkpoint's"))
     return model.dtype
-
-
-def _check_quantization(wishes: EngineConfig, dtype: str, quantization: str, said: list[Decision]) -> None:
-    if wishes.load_format == "dummy":
-        if quantization or wishes.quantization:
-            why = "random weights are not quantised in this version"
-            said.append(Decision("--quantization", wishes.quantization or quantization, dtype, why))
-    elif quantization:
-        raise CheckpointError(
-            f"The checkpoint is quantised ({quantization}), which is not yet in this version. Serve the model's "
-            "bfloat16 checkpoint, or try the shape with --load-format dummy.",
-            param="--model",
-        )
-    elif wishes.quantization:
-        why = "the checkpoint is not quantised"
-        said.append(Decision("--quantization", wishes.quantization, dtype, why))
 
 
 def _num_threads(

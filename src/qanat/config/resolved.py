@@ -71,6 +71,8 @@ class ResolvedConfig:
         model: parsed config.json.
         dtype: computation and weight type's name.
         load_format: "auto"/"safetensors" or "dummy".
+        quantization: how weights are stored: a format of checkpoints ("ascend", "compressed-tensors", "fp8", "gptq"), a
+            scheme that is made while loading ("w8a8", "w4a8"), or "" for none.
         seed: base of the seeds of dummy weights and of requests without one; None draws from the system.
         scheduler: see SchedulerLimits.
         cache: see CacheLimits.
@@ -94,6 +96,7 @@ class ResolvedConfig:
     scheduler: SchedulerLimits
     cache: CacheLimits
     load_format: str = "auto"
+    quantization: str = ""
     seed: int | None = None
     num_threads: int = 1
     is_nan_check_enabled: bool = True

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from qanat.kernels import ops
 from qanat.layers.context import ForwardContext
 from qanat.platforms.groups import ParallelGroup, SingleGroup
 from qanat.quant.base import LinearMethod, LinearSizes
-from qanat.quant.parameter import ParameterFactory, ParameterInfo
-from qanat.quant.unquantized import UnquantizedLinear, pack_parameter
+from qanat.quant.parameter import ParameterFactory
+from qanat.quant.unquantized import UnquantizedEmbedding, UnquantizedLinear
 
 
 class LinearBase(nn.Module):
@@ -98,31 +97,37 @@ class LogitsHead(LinearBase):
 
 
 class Embedding(nn.Module):
-    """Token ids to rows; where embeddings are tied, also the head."""
+    """Token ids to rows; where embeddings are tied, also the head.
 
-    def __init__(self, vocab_size: int, hidden_size: int, factory: ParameterFactory) -> None:
-        """Registers `weight` [V, C]."""
+    Args:
+        vocab_size, hidden_size: rows and columns of the table.
+        is_head: the embeddings are tied: the table is the head too.
+    """
+
+    def __init__(
+        self, vocab_size: int, hidden_size: int, factory: ParameterFactory, *, is_head: bool = False
+    ) -> None:
+        """Registers the method's parameters."""
         super().__init__()
-        info = ParameterInfo(shard_axis=0, dummy_std=1.0)
-        self.weight = factory.make((vocab_size, hidden_size), info)
-        self.num_rows = self.weight.shape[0]
+        self.is_head = is_head
+        self.sizes = LinearSizes(hidden_size, vocab_size, 0)
+        self.num_rows = vocab_size // factory.group.size
         self._group = factory.group
+        self._dtype = factory.dtype
+        self.method: LinearMethod = UnquantizedEmbedding()
+        self.method.create(self, self.sizes, factory)
 
     def forward(self, token_ids: Tensor) -> Tensor:
         """[T] -> [T, C]."""
         if self._group.size == 1:
-            return ops.embedding(token_ids, self.weight)
+            return self.method.rows(self, token_ids).to(self._dtype)
         num_own = self.num_rows
         own_ids = token_ids - self._group.rank * num_own
         is_own = (own_ids >= 0) & (own_ids < num_own)
-        rows = ops.embedding(own_ids.clamp(0, num_own - 1), self.weight)
+        rows = self.method.rows(self, own_ids.clamp(0, num_own - 1)).to(self._dtype)
         # One rank has the row and the others add zeros, so the sum is the row itself.
         return self._group.all_reduce(rows.masked_fill(~is_own.unsqueeze(1), 0))
 
-    def pack(self) -> None:
-        """Packs the table as a head; called once after loading if it is one, since rows alone are read as they lie."""
-        pack_parameter(self, "weight", ops.pack_matrix)
-
     def logits(self, hidden: Tensor) -> Tensor:
         """[T, C] -> [T, V] fp32, on every rank, with the table as the head."""
-        return self._group.all_gather(ops.logits(hidden, self.weight))
+        return self._group.all_gather(self.method.logits(self, hidden))

@@ -6,16 +6,18 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from torch import Tensor
+
 from qanat.config.json_section import read_json
-from qanat.config.model_config import ModelConfig
 from qanat.core.errors import CheckpointError
 from qanat.models.safetensors_file import SafetensorsFile
+from qanat.quant.parameter import Shard, TensorHeader
 
-INDEX_NAME = "model.safetensors.index.json"
+INDEX_NAMES = ("model.safetensors.index.json", "quant_model_weights.safetensors.index.json")
+"""Files that say which tensor lies in which file, as Hugging Face's and as Ascend's tools name them."""
 
 _SHARD = re.compile(r"^(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.safetensors$")
 _PICKLES = ("*.bin", "*.pt", "*.pth")
-_QUANTISED_MARKS = ("quant_model_description.json", "hf_quant_config.json")
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,14 @@ class Checkpoint:
     files: tuple[SafetensorsFile, ...]
     owner: dict[str, SafetensorsFile]
 
+    def tensor(self, name: str, shard: Shard | None = None) -> tuple[Tensor, bool]:
+        """See `SafetensorsFile.tensor`."""
+        return self.owner[name].tensor(name, shard)
+
+    def header(self, name: str) -> TensorHeader:
+        """Type and shape of a tensor."""
+        return self.owner[name].entries[name]
+
 
 def open_checkpoint(folder: Path) -> Checkpoint:
     """Opens every weight file of a folder.
@@ -39,8 +49,9 @@ def open_checkpoint(folder: Path) -> Checkpoint:
             that the index promises and its file lacks.
     """
     promised: dict[str, str] = {}
-    if (folder / INDEX_NAME).is_file():
-        promised = _read_index(folder)
+    index = next((folder / name for name in INDEX_NAMES if (folder / name).is_file()), None)
+    if index is not None:
+        promised = _read_index(index)
         names = sorted(set(promised.values()))
     else:
         names = _list_files(folder)
@@ -52,35 +63,15 @@ def open_checkpoint(folder: Path) -> Checkpoint:
                 raise CheckpointError(f"tensor {tensor!r} is in both {owner[tensor].path} and {file.path}")
             owner[tensor] = file
     for tensor, name in promised.items():
-        if tensor not in owner or owner[tensor].path.name != name:
+        if index is not None and (tensor not in owner or owner[tensor].path.name != name):
             raise CheckpointError(
-                f"{INDEX_NAME} promises tensor {tensor!r} in {name}, which does not hold it"
+                f"{index.name} promises tensor {tensor!r} in {name}, which does not hold it"
             )
     return Checkpoint(tuple(files), owner)
 
 
-def refuse_quantised(folder: Path, config: ModelConfig) -> None:
-    """Refuses what this version cannot compute with; integers must never be read as if they were weights.
-
-    Raises:
-        CheckpointError: the config or a file beside it describes quantised weights.
-    """
-    if config.quantization_config is not None:
-        method = config.quantization_config.get("quant_method", "unnamed")
-        raise CheckpointError(
-            f"{folder / 'config.json'} has a quantization_config (quant_method {method!r}); this version serves "
-            "bf16, fp16 and fp32 weights only: use the unquantised checkpoint"
-        )
-    for name in _QUANTISED_MARKS:
-        if (folder / name).is_file():
-            raise CheckpointError(
-                f"{folder / name} describes quantised weights; this version serves bf16, fp16 and fp32 weights "
-                "only: use the unquantised checkpoint"
-            )
-
-
-def _read_index(folder: Path) -> dict[str, str]:
-    path = folder / INDEX_NAME
+def _read_index(path: Path) -> dict[str, str]:
+    folder = path.parent
     mapping = read_json(path).get("weight_map")
     if not isinstance(mapping, dict) or not mapping:
         raise CheckpointError(f"{path} has no weight_map")
@@ -89,7 +80,7 @@ def _read_index(folder: Path) -> dict[str, str]:
             raise CheckpointError(f"{path}: tensor {tensor!r} must lie in a .safetensors file of this folder")
     missing = [name for name in sorted(set(mapping.values())) if not (folder / name).is_file()]
     if missing:
-        raise CheckpointError(f"{folder} lacks {', '.join(missing)}, listed in {INDEX_NAME}")
+        raise CheckpointError(f"{folder} lacks {', '.join(missing)}, listed in {path.name}")
     return {str(tensor): str(name) for tensor, name in mapping.items()}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Protocol
 
 import torch
@@ -66,7 +65,9 @@ class Decoder(nn.Module):
     def __init__(self, config: ModelConfig, family: Family, factory: ParameterFactory) -> None:
         """Builds embedding, layers and final norm."""
         super().__init__()
-        self.embed_tokens = Embedding(config.vocab_size, config.hidden_size, factory)
+        self.embed_tokens = Embedding(
+            config.vocab_size, config.hidden_size, factory, is_head=config.tie_word_embeddings
+        )
         self.layers = nn.ModuleList(family.layer(config, i, factory) for i in range(config.num_hidden_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, family.zero_centred_norms, factory)
 
@@ -115,24 +116,7 @@ class CausalLM(nn.Module):
         """Rows (cos, sin) [T, rotary_dim / 2] of positions [A, T] int64; made once per step."""
         return self.rotary.rows(positions)
 
-    def finalize(self) -> None:
-        """Called once after the weights are in: lets every method pack what it wants to."""
-        for module in self._with_method():
-            module.method.finalize(module)
-        if self.lm_head is None:
-            self.model.embed_tokens.pack()
-
-    def matrices(self) -> Iterable[nn.Parameter]:
-        """Before `finalize`: the parameters that products read, which may be packed."""
-        for module in self._with_method():
-            yield from module.parameters(recurse=False)
-        if self.lm_head is None:
-            yield self.model.embed_tokens.weight
-
     def size_bytes(self) -> int:
         """What the weights take: parameters, and what has been packed of them."""
         packed = (value for module in self.modules() for value in vars(module).values() if is_packed(value))
         return sum(parameter.nbytes for parameter in self.parameters()) + sum(each.nbytes for each in packed)
-
-    def _with_method(self) -> Iterable[nn.Module]:
-        return (module for module in self.modules() if hasattr(module, "method"))

@@ -12,8 +12,10 @@ from qanat.config.model_config import ModelConfig
 from qanat.models.decoder import CausalLM
 from qanat.models.loader import replace_parameter
 from qanat.models.registry import build_model
+from qanat.models.units import load_units
 from qanat.platforms.groups import ParallelGroup
 from qanat.quant.parameter import ParameterInfo
+from qanat.quant.scheme import Scheme
 
 _POOL_SIZE = 1_048_573
 """Values drawn per parameter; larger ones repeat them. Prime, so that no two rows of a matrix are equal."""
@@ -25,6 +27,7 @@ def load_dummy(
     seed: int = 0,
     device: str | torch.device = "cpu",
     group: ParallelGroup | None = None,
+    scheme: Scheme | None = None,
 ) -> CausalLM:
     """Builds the model and fills it parameter by parameter with values that keep activations finite.
 
@@ -36,14 +39,17 @@ def load_dummy(
         seed: other seeds give other weights.
         device: where the weights shall lie.
         group: the ranks that share the model; None for one.
+        scheme: quantises the values; None leaves them as they are.
     """
-    model = build_model(config, dtype, "meta", group)
-    for name, parameter in list(model.named_parameters()):
-        info = parameter.info
-        values = _draw(parameter.dtype, info, f"{seed}:{name}")
-        own = values if info.shard is None else info.shard.of(values).clone()
-        replace_parameter(model, name, own.to(device))
-    model.finalize()
+    model = build_model(config, dtype, "meta", group, scheme)
+    for unit in list(load_units(model)):
+        for name, parameter in unit.parameters.items():
+            info = parameter.info
+            values = _draw(parameter.dtype, info, f"{seed}:{name}")
+            own = values if info.shard is None else info.shard.of(values).clone()
+            replace_parameter(model, name, own.to(device))
+        unit.parameters.clear()
+        unit.finalize()
     return model
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import mmap
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,19 @@ import torch
 from torch import Tensor
 
 from qanat.core.errors import CheckpointError
-from qanat.quant.parameter import Shard
+from qanat.quant.parameter import Shard, TensorHeader
 
 MAX_HEADER_BYTES = 100 * 2**20
 """Longest header that is read, the bound of the format's own library."""
 
 FLOAT_DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
 """Types that a float parameter can be filled from."""
+
+DTYPES = {
+    **FLOAT_DTYPES, "I8": torch.int8, "U8": torch.uint8, "I32": torch.int32, "I64": torch.int64,
+    "F8_E4M3": torch.float8_e4m3fn, "F8_E8M0": torch.uint8,
+}  # fmt: skip
+"""Types that can be read. Exponents (E8M0) are read as the bytes that they are."""
 
 _ITEM_BYTES = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "U16": 2, "I16": 2, "F16": 2,
@@ -30,17 +37,13 @@ _ITEM_BYTES = {
 
 
 @dataclass(frozen=True)
-class TensorEntry:
+class TensorEntry(TensorHeader):
     """One tensor of a file.
 
     Attributes:
-        dtype: the format's name of the type, such as "BF16".
-        shape: sizes of the axes.
         start, stop: bytes from the beginning of the file.
     """
 
-    dtype: str
-    shape: tuple[int, ...]
     start: int
     stop: int
 
@@ -64,11 +67,11 @@ class SafetensorsFile:
         self.path = path
         self._size_bytes, header, data_start = _read_header(path)
         self.entries = _check_entries(path, header, data_start, self._size_bytes)
-        self._storage: torch.UntypedStorage | None = None
+        self._mapping: mmap.mmap | None = None
         self.read_bytes = 0
 
     def tensor(self, name: str, shard: Shard | None = None) -> tuple[Tensor, bool]:
-        """(a contiguous float tensor, True if it is the mapped memory itself).
+        """(a contiguous tensor of one of `DTYPES`, True if it is the mapped memory itself).
 
         Writing to it changes neither the file nor other mappings. A tensor that is not aligned to its item
         size is copied, and so is a region that is not one piece of the file. Only the region is touched.
@@ -78,10 +81,8 @@ class SafetensorsFile:
             shard: the region that is wanted; None for all of it.
         """
         entry = self.entries[name]
-        dtype = FLOAT_DTYPES[entry.dtype]
-        if self._storage is None:
-            self._storage = torch.UntypedStorage.from_file(str(self.path), False, self._size_bytes)
-        raw = torch.empty(0, dtype=torch.uint8).set_(self._storage)[entry.start : entry.stop]
+        dtype = DTYPES[entry.dtype]
+        raw = self._bytes(entry)
         is_aligned = entry.start % dtype.itemsize == 0
         if shard is None:
             self.read_bytes += raw.numel()
@@ -95,6 +96,23 @@ class SafetensorsFile:
         if not is_mapped:
             region = region.clone(memory_format=torch.contiguous_format)
         return region.reshape(-1).view(dtype).view(own_shape), is_mapped
+
+    def release(self, name: str) -> None:
+        """Gives the memory back that reading the tensor took; a part that is read again comes from the file again."""
+        entry = self.entries[name]
+        first, last = -(-entry.start // mmap.PAGESIZE), entry.stop // mmap.PAGESIZE
+        if self._mapping is not None and last > first:
+            self._mapping.madvise(mmap.MADV_DONTNEED, first * mmap.PAGESIZE, (last - first) * mmap.PAGESIZE)
+
+    def _bytes(self, entry: TensorEntry) -> Tensor:
+        if entry.start == entry.stop:
+            return torch.empty(0, dtype=torch.uint8)
+        if self._mapping is None:
+            with self.path.open("rb") as file:
+                self._mapping = mmap.mmap(file.fileno(), self._size_bytes, access=mmap.ACCESS_COPY)
+        return torch.frombuffer(
+            self._mapping, dtype=torch.uint8, count=entry.stop - entry.start, offset=entry.start
+        )
 
 
 def _read_header(path: Path) -> tuple[int, dict[str, Any], int]:

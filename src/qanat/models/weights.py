@@ -103,7 +103,7 @@ class WeightMap:
         for rule in self.drops:
             if re.search(rule.pattern, name):
                 return rule
-        own = self._rename(name)
+        own = self.own_name(name)
         if own is None:
             return None
         match = _PER_EXPERT.match(own)
@@ -118,7 +118,8 @@ class WeightMap:
                 return theirs + own.removeprefix(ours)
         return own
 
-    def _rename(self, name: str) -> str | None:
+    def own_name(self, name: str) -> str | None:
+        """The tensor's name in the model, before experts are stacked; None if no prefix fits."""
         for theirs, ours in self.prefixes:
             if name.startswith(theirs):
                 return ours + name.removeprefix(theirs)

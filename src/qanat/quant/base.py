@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor, nn
 
 from qanat.quant.parameter import ParameterFactory
+
+Measure = Callable[[Any], int]
+"""Bytes that a matrix takes once it is packed; given what `ops.pack_matrix` or `ops.pack_experts` would get, on any
+device: values are not read."""
 
 
 @dataclass(frozen=True)
@@ -42,23 +47,47 @@ class ExpertSizes:
     intermediate_size: int
 
 
+@dataclass(frozen=True)
+class StoredKind:
+    """How some matrices of a layer are stored, for the plan and the log.
+
+    Attributes:
+        name: of the kind as the checkpoint or the scheme calls it, such as "W8A8_DYNAMIC" or "bfloat16".
+        stored: what it becomes in memory: "int8", "int4" or a float type.
+        num_matrices: of this kind.
+        size_bytes: that they take.
+    """
+
+    name: str
+    stored: str
+    num_matrices: int
+    size_bytes: int
+
+
 class LinearMethod(Protocol):
     """One way to store and multiply a weight matrix. Stateless: everything lies in the layer's parameters.
 
-    `context` is the step's `ForwardContext`; this package lies below the layers and only passes it on.
+    `context` is the step's `ForwardContext`; this package lies below the layers and only passes it on. A table of
+    embeddings is a matrix too: [vocabulary, width].
     """
 
     def create(self, layer: nn.Module, sizes: LinearSizes, factory: ParameterFactory) -> None:
-        """Registers the parameters on the layer."""
+        """Registers the parameters on the layer, named as the checkpoint names them."""
 
     def finalize(self, layer: nn.Module) -> None:
-        """Called once after loading: packs the weights where the scheme wants it."""
+        """Called once, as soon as the layer's last parameter is in: packs the weights where the scheme wants it."""
+
+    def kinds(self, layer: nn.Module, measure: Measure) -> Iterable[StoredKind]:
+        """What `finalize` leaves behind, and what it takes; asked before, and values are not read."""
 
     def apply(self, layer: nn.Module, x: Tensor, context: object) -> Tensor:
         """Product of x [T, in] with the matrix -> [T, out]."""
 
     def logits(self, layer: nn.Module, hidden: Tensor) -> Tensor:
         """The same product kept in fp32: hidden [T, in] -> [T, out] fp32."""
+
+    def rows(self, layer: nn.Module, token_ids: Tensor) -> Tensor:
+        """Rows of the matrix: token_ids [T] -> [T, in]."""
 
 
 class ExpertsMethod(Protocol):
@@ -68,7 +97,10 @@ class ExpertsMethod(Protocol):
         """Registers the parameters on the layer."""
 
     def finalize(self, layer: nn.Module) -> None:
-        """Called once after loading."""
+        """Called once, as soon as the layer's last parameter is in."""
+
+    def kinds(self, layer: nn.Module, measure: Measure) -> Iterable[StoredKind]:
+        """See `LinearMethod.kinds`."""
 
     def apply(self, layer: nn.Module, x: Tensor, expert_ids: Tensor, context: object) -> Tensor:
         """Unweighted results [T, K, C] of x [T, C] and its experts [T, K]."""

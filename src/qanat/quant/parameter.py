@@ -14,6 +14,19 @@ from qanat.platforms.groups import ParallelGroup, SingleGroup
 
 
 @dataclass(frozen=True)
+class TensorHeader:
+    """What a file says about a tensor.
+
+    Attributes:
+        dtype: the safetensors format's name of the type, such as "BF16".
+        shape: sizes of the axes.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Shard:
     """The region of a whole tensor that one rank keeps.
 
@@ -56,6 +69,7 @@ class ParameterInfo:
         dummy_mean, dummy_std: normal distribution of random weights that keeps activations finite.
         whole_shape: of the tensor in the checkpoint; set when the parameter is made.
         shard: what this rank keeps of it; None for all of it.
+        other_dtypes: types that a file may have in place of the parameter's and that are kept, not cast.
     """
 
     shard_axis: int | None = None
@@ -65,6 +79,7 @@ class ParameterInfo:
     dummy_std: float = 0.0
     whole_shape: tuple[int, ...] = field(default=(), compare=False)
     shard: Shard | None = None
+    other_dtypes: tuple[torch.dtype, ...] = ()
 
     def sharded(self, whole_shape: tuple[int, ...], rank: int, size: int) -> ParameterInfo:
         """The same with what a rank keeps of a tensor of this shape.
@@ -101,14 +116,21 @@ def _pieces(
 
 
 class WeightParameter(nn.Parameter):
-    """A parameter without gradient that carries its `ParameterInfo`."""
+    """A parameter without gradient that carries its `ParameterInfo`.
+
+    Attributes:
+        info: see there.
+        source: which tensor of which file filled it, for messages; empty if none did.
+    """
 
     info: ParameterInfo
+    source: str
 
-    def __new__(cls, data: Tensor, info: ParameterInfo) -> WeightParameter:
+    def __new__(cls, data: Tensor, info: ParameterInfo, source: str = "") -> WeightParameter:
         """Wraps the tensor itself; nothing is copied."""
         parameter: WeightParameter = super().__new__(cls, data, requires_grad=False)
         parameter.info = info
+        parameter.source = source
         return parameter
 
 
@@ -130,7 +152,10 @@ class ParameterFactory:
         self, shape: tuple[int, ...], info: ParameterInfo, dtype: torch.dtype | None = None
     ) -> WeightParameter:
         """An uninitialised parameter: this rank's share of a tensor of this shape."""
-        own = info.sharded(shape, self.group.rank, self.group.size)
+        return self.empty(info.sharded(shape, self.group.rank, self.group.size), dtype)
+
+    def empty(self, own: ParameterInfo, dtype: torch.dtype | None = None) -> WeightParameter:
+        """The same where it is known already which share that is: from `own.whole_shape` and `own.shard`."""
         return WeightParameter(torch.empty(own.own_shape, dtype=dtype or self.dtype, device=self.device), own)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from torch import Tensor, nn
 
 from qanat.kernels import ops
-from qanat.quant.base import ExpertSizes, LinearSizes
+from qanat.quant.base import ExpertSizes, LinearSizes, Measure, StoredKind
 from qanat.quant.parameter import ParameterFactory, ParameterInfo, linear_info
 
 
@@ -19,6 +19,12 @@ def pack_parameter(layer: nn.Module, name: str, pack: Callable[[Tensor], Any]) -
     if packed is not parameter:
         delattr(layer, name)
         setattr(layer, name, packed)
+
+
+def float_kind(weight: Tensor, num_matrices: int, size_bytes: int) -> StoredKind:
+    """Matrices that stay what they are."""
+    name = str(weight.dtype).removeprefix("torch.")
+    return StoredKind(name, name, num_matrices, size_bytes)
 
 
 class UnquantizedLinear:
@@ -33,6 +39,10 @@ class UnquantizedLinear:
         """Packs the matrix where the products want it; otherwise it is used as it lies in the file."""
         pack_parameter(layer, "weight", ops.pack_matrix)
 
+    def kinds(self, layer: nn.Module, measure: Measure) -> Iterable[StoredKind]:
+        """One matrix."""
+        yield float_kind(layer.weight, 1, measure(layer.weight))
+
     def apply(self, layer: nn.Module, x: Tensor, context: object) -> Tensor:
         """Product of x [T, in] with the matrix -> [T, out]."""
         return ops.linear(x, layer.weight)
@@ -40,6 +50,29 @@ class UnquantizedLinear:
     def logits(self, layer: nn.Module, hidden: Tensor) -> Tensor:
         """The same product, kept in fp32."""
         return ops.logits(hidden, layer.weight)
+
+    def rows(self, layer: nn.Module, token_ids: Tensor) -> Tensor:
+        """Rows of the matrix: token_ids [T] -> [T, in]."""
+        return ops.embedding(token_ids, layer.weight)
+
+
+class UnquantizedEmbedding(UnquantizedLinear):
+    """The same for a table of embeddings, which is packed only if it is the head too: rows are read as they lie."""
+
+    def create(self, layer: nn.Module, sizes: LinearSizes, factory: ParameterFactory) -> None:
+        """Registers `weight` [V, C]."""
+        info = ParameterInfo(shard_axis=sizes.shard_axis, dummy_std=1.0)
+        layer.register_parameter("weight", factory.make((sizes.num_outputs, sizes.num_inputs), info))
+
+    def finalize(self, layer: nn.Module) -> None:
+        """Packs the table of a model with tied embeddings."""
+        if layer.is_head:
+            super().finalize(layer)
+
+    def kinds(self, layer: nn.Module, measure: Measure) -> Iterable[StoredKind]:
+        """One matrix."""
+        weight: Tensor = layer.weight  # type: ignore[assignment]
+        yield float_kind(weight, 1, measure(weight) if layer.is_head else weight.nbytes)
 
 
 class UnquantizedExperts:
@@ -58,6 +91,11 @@ class UnquantizedExperts:
         """Packs both where the products want it."""
         pack_parameter(layer, "gate_up_proj", ops.pack_experts)
         pack_parameter(layer, "down_proj", ops.pack_experts)
+
+    def kinds(self, layer: nn.Module, measure: Measure) -> Iterable[StoredKind]:
+        """Three matrices for each expert."""
+        size_bytes = measure(layer.gate_up_proj) + measure(layer.down_proj)
+        yield float_kind(layer.down_proj, 3 * layer.down_proj.shape[0], size_bytes)
 
     def apply(self, layer: nn.Module, x: Tensor, expert_ids: Tensor, context: object) -> Tensor:
         """Unweighted results [T, K, C] of x [T, C] and its experts [T, K]."""

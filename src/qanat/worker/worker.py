@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 from qanat.cache.spec import cache_spec
 from qanat.config.env import wanted_instruction_set
@@ -15,6 +16,7 @@ from qanat.kernels.providers import choose_providers, op_table
 from qanat.models.decoder import CausalLM
 from qanat.models.dummy import load_dummy
 from qanat.models.loader import load_model
+from qanat.models.quantised import open_scheme
 from qanat.platforms.base import Platform
 from qanat.platforms.cpu import CpuPlatform
 from qanat.platforms.groups import ParallelGroup, SingleGroup
@@ -107,10 +109,19 @@ class Worker:
     def _load_weights(self) -> CausalLM:
         config, dtype = self._config, DTYPES[self._config.dtype]
         if config.load_format == "dummy":
-            return load_dummy(config.model, dtype, config.seed or 0, self._platform.device, self._group)
+            scheme = open_scheme(config.quantization, Path(config.model_path), config.model, None)
+            return load_dummy(
+                config.model, dtype, config.seed or 0, self._platform.device, self._group, scheme
+            )
         with LoadBar("loading weights", is_shown=self._group.rank == 0) as bar:
             model, report = load_model(
-                config.model_path, config.model, dtype, self._platform.device, bar.update, self._group
+                config.model_path,
+                config.model,
+                dtype,
+                self._platform.device,
+                bar.update,
+                self._group,
+                config.quantization,
             )
         logger.info("%s", report)
         return model
