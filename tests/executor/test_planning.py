@@ -15,6 +15,7 @@ from qanat.config.resolved import ResolvedConfig
 from qanat.core.errors import CapacityError
 from qanat.executor.planning import fit_limits, plan_start
 from qanat.models.registry import build_model
+from qanat.models.units import load_units
 from tests.config.tiny_folder import NO_VARIABLES, TINY_CONFIG, TWO_CORES, write_model
 
 MIB = 2**20
@@ -114,5 +115,6 @@ def test_weights_are_sized_without_being_loaded(tmp_path: Path) -> None:
     start = plan_start(prepared.config, available_bytes=TWO_CORES.available_bytes)
     model = build_model(MODEL, torch.bfloat16, "cpu")
     choose_providers(1)
-    model.finalize()
+    for unit in list(load_units(model)):
+        unit.finalize()
     assert start.memory.weight_bytes == model.size_bytes()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from qanat.config.engine_config import EngineConfig
 from qanat.config.known_flags import did_you_mean
 from qanat.config.model_config import ModelConfig
 from qanat.core.decision import Decision
@@ -37,24 +38,22 @@ def checkpoint_quantization(folder: Path, model: ModelConfig) -> str:
     return next((method for mark, method in OTHER_MARKS.items() if (folder / mark).is_file()), "")
 
 
-def settle_quantization(
-    wanted: str | None, found: str, *, dtype: str, is_dummy: bool, said: list[Decision]
-) -> str:
+def settle_quantization(wishes: EngineConfig, found: str, dtype: str, said: list[Decision]) -> str:
     """The value of `ResolvedConfig.quantization`.
 
     Args:
-        wanted: the flag's value; None without the flag.
+        wishes: with the flag, or without.
         found: what the checkpoint says, see `checkpoint_quantization`.
         dtype: what unquantised weights are.
-        is_dummy: the weights are random.
         said: decisions are added here.
 
     Raises:
         ConfigError: an unknown name, or one that does not go with the checkpoint.
         CheckpointError: the checkpoint is quantised in a way that is not read.
     """
+    wanted = wishes.quantization
     asked = _known(wanted) if wanted else ""
-    if is_dummy:
+    if wishes.load_format == "dummy":
         if asked in AT_LOAD:
             return asked
         if asked or found:

@@ -45,7 +45,7 @@ def resolve(
         machine: what this machine can give.
         environment: variables of vLLM.
         model_path: the checkpoint's folder.
-        quantization: how the checkpoint is quantised, "" if it is not.
+        quantization: how the checkpoint is, "" if it is not.
 
     Raises:
         ConfigError: wishes that cannot be fulfilled, with what to change.
@@ -58,9 +58,7 @@ def resolve(
     num_ranks = tensor_parallel_size(wishes, model, machine, said)
     num_ranks_here = num_ranks // wishes.nnodes
     parallel = parallel_settings(wishes, machine, num_ranks_here, said)
-    quantization = settle_quantization(
-        wishes.quantization, quantization, dtype=dtype, is_dummy=wishes.load_format == "dummy", said=said
-    )
+    quantization = settle_quantization(wishes, quantization, dtype, said)
     num_local = parallel.num_local_replicas
     limits, open_limits = scheduler_limits(wishes, model, environment, said)
     config = ResolvedConfig(
