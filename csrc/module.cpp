@@ -4,6 +4,9 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <array>
+#include <stdexcept>
+
 #include "ops/ops.hpp"
 #include "runtime/tape.hpp"
 
@@ -33,6 +36,18 @@ std::vector<std::string> names() {
     return found;
 }
 
+using Kinds = std::array<const char*, 4>;
+constexpr Kinds kKinds = {"fp32", "bf16", "int8", "int4"};
+
+PackedView shape_of(const std::string& kind, size_t num_outputs, size_t num_inputs, size_t segment_length,
+                    size_t group_size, bool has_bias, bool is_static, float static_scale, float static_offset) {
+    for (size_t i = 0; i < kKinds.size(); ++i)
+        if (kind == kKinds[i])
+            return {nullptr, static_cast<Kind>(i), num_outputs, num_inputs, segment_length, group_size, has_bias,
+                    is_static, static_scale, static_offset};
+    throw std::invalid_argument("there is no kind of matrix " + kind);
+}
+
 // Runs an op without the interpreter's lock, and keeps it on the tape that is recorded, if one is. It captures its
 // arguments by value: addresses, sizes, and pointers to matrices that live as long as the model.
 template <class Op>
@@ -54,14 +69,34 @@ void bind_runtime(nb::module_& m) {
         const FloatingPointScope scope;
         Runtime::get().kernels().functions(which, at<const float>(x), at<float>(out), count);
     }, "exp, sigmoid, silu or softplus (0 to 3) of fp32 values.");
+}
+
+void bind_packed(nb::module_& m) {
+    using namespace nb::literals;
+    m.def("packed_bytes", [](const std::string& kind, size_t num_matrices, size_t num_outputs, size_t num_inputs,
+                             size_t segment_length, size_t group_size, bool has_bias, bool is_static, float static_scale,
+                             float static_offset) {
+        return num_matrices * shape_of(kind, num_outputs, num_inputs, segment_length, group_size, has_bias, is_static,
+                                       static_scale, static_offset).size_bytes();
+    }, "kind"_a, "num_matrices"_a, "num_outputs"_a, "num_inputs"_a, "segment_length"_a, "group_size"_a, "has_bias"_a,
+       "is_static"_a, "static_scale"_a, "static_offset"_a, "What a `PackedMatrix` of this header takes.");
     nb::class_<PackedMatrix>(m, "PackedMatrix")
-        .def("__init__", [](PackedMatrix* self, Address source, size_t stride, size_t outputs, size_t inputs, bool is_bf16) {
+        .def("__init__", [](PackedMatrix* self, const std::string& kind, size_t num_matrices, size_t num_outputs,
+                            size_t num_inputs, size_t segment_length, size_t group_size, bool has_bias, bool is_static,
+                            float static_scale, float static_offset, Address address) {
+            new (self) PackedMatrix(shape_of(kind, num_outputs, num_inputs, segment_length, group_size, has_bias,
+                                             is_static, static_scale, static_offset), num_matrices, at(address));
+        }, "kind"_a, "num_matrices"_a, "num_outputs"_a, "num_inputs"_a, "segment_length"_a, "group_size"_a, "has_bias"_a,
+           "is_static"_a, "static_scale"_a, "static_offset"_a, "address"_a = 0)
+        .def("fill_plain", [](PackedMatrix& self, Address source, size_t stride, size_t matrix_stride) {
             nb::gil_scoped_release free;
-            new (self) PackedMatrix(at(source), stride, outputs, inputs, is_bf16);
+            self.fill_plain(at(source), stride, matrix_stride);
         })
-        .def_prop_ro("num_outputs", [](const PackedMatrix& p) { return p.view().num_outputs; })
-        .def_prop_ro("num_inputs", [](const PackedMatrix& p) { return p.view().num_inputs; })
-        .def_prop_ro("is_bf16", [](const PackedMatrix& p) { return p.view().is_bf16; })
+        .def("fill_quantised", [](PackedMatrix& self, Address values, Address scales, Address bias) {
+            nb::gil_scoped_release free;
+            self.fill_quantised(at<const int8_t>(values), at<const float>(scales), at<const float>(bias));
+        })
+        .def_prop_ro("address", [](const PackedMatrix& p) { return reinterpret_cast<Address>(p.view().data); })
         .def_prop_ro("size_bytes", &PackedMatrix::size_bytes);
 }
 
@@ -84,14 +119,16 @@ void bind_products(nb::module_& m) {
         const Rows rows = rows_of(x);
         submit([=] { run_linear(rows, num_rows, *matrix, at(out), is_out_bf16); });
     });
-    m.def("embedding", [](Address token_ids, size_t num_rows, const PackedMatrix* matrix, Address out) {
-        submit([=] { run_embedding(at<const int64_t>(token_ids), num_rows, *matrix, at(out)); });
+    m.def("embedding", [](Address token_ids, size_t num_rows, const PackedMatrix* matrix, Address out,
+                          bool is_out_bf16) {
+        submit([=] { run_embedding(at<const int64_t>(token_ids), num_rows, *matrix, at(out), is_out_bf16); });
     });
     m.def("experts", [](const RowsTuple& x, size_t num_rows, Address ids, size_t top_k,
-                        const std::vector<const PackedMatrix*>& gate_up, const std::vector<const PackedMatrix*>& down,
-                        Address out, bool is_out_bf16) {
+                        const PackedMatrix* gate_up, const PackedMatrix* down, Address out, bool is_out_bf16) {
         const Rows rows = rows_of(x);
-        submit([=] { run_experts(rows, num_rows, at<const int64_t>(ids), top_k, gate_up, down, at(out), is_out_bf16); });
+        submit([=] {
+            run_experts(rows, num_rows, at<const int64_t>(ids), top_k, *gate_up, *down, at(out), is_out_bf16);
+        });
     });
 }
 
@@ -177,6 +214,7 @@ NB_MODULE(_module, m) {
     m.doc() = "Qanat's kernels for CPUs.";
     bind_runtime(m);
     bind_tape(m);
+    bind_packed(m);
     bind_products(m);
     bind_rowwise(m);
     bind_sequence(m);

@@ -13,14 +13,46 @@ constexpr size_t kPanelOutputs = 16;  // outputs that stand beside each other in
 constexpr size_t kSegments = 8;       // parts of the inputs with a sum each (rule R12)
 constexpr size_t kHalfSegments = 4;   // of them whose weights are interleaved
 
-// A matrix [num_outputs, num_inputs] packed as [panels][2][segment_length][4][16]: what a product reads is one stream.
-// Segment s holds inputs s * segment_length and on; what is beyond the matrix is zero.
+enum class Kind : int32_t { kFp32, kBf16, kInt8, kInt4 };
+
+// These small functions must be inlined: a copy that the linker keeps could be one that a lower processor cannot run.
+#define QANAT_MEMBER inline __attribute__((always_inline))
+
+// A packed matrix [num_outputs, num_inputs]: panels of 16 outputs behind each other, so that what a product reads is one
+// stream. Segment s holds inputs s * segment_length and on; what is beyond the matrix is zero. A panel is
+//   fp32, bf16  values [2][segment_length][4][16]
+//   int8        values [num_segments][segment_length / 4][16][4], scales fp32 [16], and bias fp32 [16] if it has one
+//   int4        see int4.hpp
 struct PackedView {
     const void* data;
-    bool is_bf16;
+    Kind kind;
     size_t num_outputs, num_inputs, segment_length;
-    size_t num_panels() const { return (num_outputs + kPanelOutputs - 1) / kPanelOutputs; }
-    size_t row_length() const { return segment_length * kSegments; }
+    size_t group_size;  // int4: inputs that share a scale
+    bool has_bias;
+    bool is_static;  // activations are quantised as round(x / static_scale + static_offset)
+    float static_scale, static_offset;
+
+    QANAT_MEMBER bool is_bf16() const { return kind == Kind::kBf16; }
+    QANAT_MEMBER bool is_quantised() const { return kind == Kind::kInt8 || kind == Kind::kInt4; }
+    QANAT_MEMBER size_t num_panels() const { return (num_outputs + kPanelOutputs - 1) / kPanelOutputs; }
+    // Quantised matrices leave out the segments that a shard of the inputs has no part of.
+    QANAT_MEMBER size_t num_segments() const {
+        return is_quantised() ? (num_inputs + segment_length - 1) / segment_length : kSegments;
+    }
+    QANAT_MEMBER size_t row_length() const { return segment_length * num_segments(); }
+    QANAT_MEMBER size_t panel_bytes() const {
+        const size_t num_values = kPanelOutputs * row_length();
+        const size_t row_bytes = kPanelOutputs * sizeof(float);
+        switch (kind) {
+            case Kind::kFp32: return num_values * 4;
+            case Kind::kBf16: return num_values * 2;
+            case Kind::kInt8: return num_values + row_bytes * (has_bias ? 2 : 1);
+            case Kind::kInt4: return 0;  // not built yet
+        }
+        return 0;
+    }
+    QANAT_MEMBER size_t size_bytes() const { return num_panels() * panel_bytes(); }
+    QANAT_MEMBER const char* panel(size_t i) const { return static_cast<const char*>(data) + i * panel_bytes(); }
 };
 
 struct PackArguments {
@@ -46,7 +78,46 @@ struct Rows {
     bool is_bf16;
     size_t num_inner;  // H
     size_t outer_stride, inner_stride;
-    size_t start(size_t row) const { return row / num_inner * outer_stride + row % num_inner * inner_stride; }
+    QANAT_MEMBER size_t start(size_t row) const { return row / num_inner * outer_stride + row % num_inner * inner_stride; }
+};
+
+// Source of a quantised matrix; int8 values and fp32 scales [num_outputs, groups], contiguous.
+struct QuantisedPackArguments {
+    const int8_t* values;  // [num_outputs, num_inputs]
+    const float *scales, *bias;
+    PackedView packed;
+    void* data;
+};
+
+// Activations as int8, rows of row_length() values (zero beyond num_inputs), with what each segment of a row needs.
+struct QuantisedRows {
+    int8_t* values;   // [T][row_length]
+    float* scales;    // [T][8]; NaN where the segment held a value that is not finite
+    int32_t* sums;    // [T][8]: of the segment's values, for code whose other operand is unsigned
+};
+
+struct QuantiseArguments {
+    Rows x;
+    PackedView packed;  // num_inputs, segment_length and the static scale count
+    QuantisedRows out;
+};
+
+struct QuantisedArguments {
+    QuantisedRows x;
+    PackedView packed;
+    void* out;
+    size_t out_stride;
+    bool is_out_bf16;
+    const int32_t* in_rows;   // row of x for each row; null: itself
+    const int32_t* out_rows;  // row of out for each row; null: itself
+};
+
+// Some rows of a packed table, dequantised.
+struct TableArguments {
+    PackedView packed;
+    const int64_t* ids;
+    void* out;  // [T, num_inputs]
+    bool is_out_bf16;
 };
 
 struct NormArguments {
@@ -183,10 +254,21 @@ struct KernelTable {
     void (*functions)(int which, const float* x, float* out, size_t count);
 };
 
+// Those of quantised matrices, which have instruction sets of their own. `linear` of one kind of matrix.
+struct QuantisedTable {
+    void (*quantise)(const QuantiseArguments&, size_t first_row, size_t last_row);
+    void (*pack_int8)(const QuantisedPackArguments&, size_t first_panel, size_t last_panel);
+    void (*linear_int8)(const QuantisedArguments&, size_t first_row, size_t last_row, size_t first_panel, size_t last_panel);
+    void (*rows_int8)(const TableArguments&, size_t first_row, size_t last_row);
+};
+
 const KernelTable& scalar_kernels();
+const QuantisedTable& scalar_quantised();
 #if defined(QANAT_HAS_X86)
 const KernelTable& avx2_kernels();
 const KernelTable& avx512_kernels();
+const QuantisedTable& avx2_quantised();
+const QuantisedTable& avx512_quantised();
 #endif
 
 }  // namespace qanat

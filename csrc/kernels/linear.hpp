@@ -84,7 +84,7 @@ static void linear_of(const LinearArguments& a, size_t first_row, size_t last_ro
 }
 
 static void linear(const LinearArguments& a, size_t first_row, size_t last_row, size_t first_panel, size_t last_panel) {
-    if (a.packed.is_bf16) linear_of<uint16_t>(a, first_row, last_row, first_panel, last_panel);
+    if (a.packed.is_bf16()) linear_of<uint16_t>(a, first_row, last_row, first_panel, last_panel);
     else linear_of<float>(a, first_row, last_row, first_panel, last_panel);
 }
 
@@ -106,7 +106,7 @@ static void pack_of(const PackArguments& a, size_t first_panel, size_t last_pane
 }
 
 static void pack(const PackArguments& a, size_t first_panel, size_t last_panel) {
-    if (a.packed.is_bf16) pack_of<uint16_t>(a, first_panel, last_panel);
+    if (a.packed.is_bf16()) pack_of<uint16_t>(a, first_panel, last_panel);
     else pack_of<float>(a, first_panel, last_panel);
 }
 

@@ -5,22 +5,9 @@
 
 #include <vector>
 
-#include "../runtime/runtime.hpp"
+#include "packed.hpp"
 
 namespace qanat {
-
-// A packed matrix and the memory that it lies in.
-class PackedMatrix {
-public:
-    // Packs `source` [num_outputs, num_inputs], rows `stride` elements apart.
-    PackedMatrix(const void* source, size_t stride, size_t num_outputs, size_t num_inputs, bool is_bf16);
-    const PackedView& view() const { return view_; }
-    size_t size_bytes() const { return buffer_.size_bytes(); }
-
-private:
-    PackedView view_;
-    Buffer buffer_;
-};
 
 // The requests of a step, R numbers each; null where an op does not ask. One without rows is left as it is.
 struct Requests {
@@ -29,10 +16,9 @@ struct Requests {
 };
 
 void run_linear(const Rows& x, size_t num_rows, const PackedMatrix& matrix, void* out, bool is_out_bf16);
-void run_embedding(const int64_t* token_ids, size_t num_rows, const PackedMatrix& matrix, void* out);
-void run_experts(const Rows& x, size_t num_rows, const int64_t* expert_ids, size_t top_k,
-                 const std::vector<const PackedMatrix*>& gate_up, const std::vector<const PackedMatrix*>& down,
-                 void* out, bool is_out_bf16);
+void run_embedding(const int64_t* token_ids, size_t num_rows, const PackedMatrix& matrix, void* out, bool is_out_bf16);
+void run_experts(const Rows& x, size_t num_rows, const int64_t* expert_ids, size_t top_k, const PackedMatrix& gate_up,
+                 const PackedMatrix& down, void* out, bool is_out_bf16);
 
 enum class Norm { kPlain, kAdded, kGated };
 void run_norm(Norm kind, const NormArguments& arguments, size_t num_rows);

@@ -11,6 +11,7 @@ namespace qanat {
 struct InstructionSet {
     const char* name;
     const KernelTable* kernels;
+    const QuantisedTable* quantised;
 };
 
 // What the processor and the system support, worst first; the first is "scalar".

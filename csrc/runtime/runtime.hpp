@@ -21,6 +21,7 @@ public:
     void configure(const std::string& name, size_t num_threads, const std::vector<int>& cpus);
 
     const KernelTable& kernels() const { return *set_.kernels; }
+    const QuantisedTable& quantised() const { return *set_.quantised; }
     const char* name() const { return set_.name; }
     Pool& pool() { return *pool_; }
     Scratch& scratch() { return scratch_; }

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from qanat.kernels.lens import Lens
-from qanat.kernels.packing import as_tensor
+from qanat.kernels.packing import as_given
+from qanat.kernels.quantised import QuantisedMatrix
 from qanat.kernels.reference import attention as _attention
 from qanat.kernels.reference import delta as _delta
 from qanat.kernels.reference import mlp as _mlp
@@ -24,8 +25,11 @@ from qanat.kernels.registry import op
 
 
 @op(row_invariant=True)
-def pack_matrix(weight: Tensor) -> Any:
+def pack_matrix(weight: Tensor | QuantisedMatrix) -> Any:
     """A matrix [out, in] as this provider's products read it: `linear`, `logits` and `embedding` take the result.
+
+    Quantised matrices are taken too: their products quantise the activations, with the bits of the reference
+    (`qanat.kernels.reference.quantised`) on every provider.
 
     The reference reads the tensor itself, and so does any provider that does not know its type. Whoever packs need not
     keep the tensor.
@@ -34,27 +38,30 @@ def pack_matrix(weight: Tensor) -> Any:
 
 
 @op(row_invariant=True)
-def pack_experts(weight: Tensor) -> Any:
+def pack_experts(weight: Tensor | QuantisedMatrix) -> Any:
     """The same for the matrices [E, out, in] of all experts: `moe_experts` takes the result."""
     return weight
 
 
 @op(row_invariant=True)
-def embedding(token_ids: Tensor, weight: Any) -> Tensor:
-    """Rows of the table: token_ids [T], weight [V, C] (a tensor or what `pack_matrix` made of it) -> [T, C]."""
-    return _mlp.embedding(token_ids, as_tensor(weight))
+def embedding(token_ids: Tensor, weight: Any, dtype: torch.dtype | None = None) -> Tensor:
+    """Rows of the table: token_ids [T], weight [V, C] (a tensor or what `pack_matrix` made of it) -> [T, C].
+
+    They come in the table's type, those of a quantised table in `dtype` (fp32 if None).
+    """
+    return _mlp.embedding(token_ids, as_given(weight), dtype)
 
 
 @op(row_invariant=True)
 def linear(x: Tensor, weight: Any) -> Tensor:
     """Product of x [T, in] with the transposed weight [out, in], as it is or packed -> [T, out]."""
-    return _mlp.linear(x, as_tensor(weight))
+    return _mlp.linear(x, as_given(weight))
 
 
 @op(row_invariant=True)
 def logits(hidden: Tensor, weight: Any) -> Tensor:
     """Scores of the vocabulary: hidden [T, C], weight [V, C] -> [T, V] fp32, never rounded to a narrower type."""
-    return _mlp.logits(hidden, as_tensor(weight))
+    return _mlp.logits(hidden, as_given(weight))
 
 
 @op(row_invariant=True)
@@ -192,7 +199,7 @@ def moe_experts(x: Tensor, expert_ids: Tensor, gate_up: Any, down: Any) -> Tenso
 
     gate_up [E, 2I, C] holds the gate's rows first; down is [E, C, I]. Experts that no row chose are not read.
     """
-    return _moe.moe_experts(x, expert_ids, as_tensor(gate_up), as_tensor(down))
+    return _moe.moe_experts(x, expert_ids, as_given(gate_up), as_given(down))
 
 
 @op(row_invariant=True)

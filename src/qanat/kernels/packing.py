@@ -6,6 +6,8 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from qanat.kernels.quantised import Int4Matrix, Int8Matrix, QuantisedMatrix
+
 
 class Packed(Protocol):
     """A weight in the layout of some provider.
@@ -16,8 +18,8 @@ class Packed(Protocol):
 
     nbytes: int
 
-    def unpacked(self) -> Tensor:
-        """The tensor that it was made from, as a copy."""
+    def unpacked(self) -> Tensor | QuantisedMatrix:
+        """What it was made from, as a copy."""
         ...
 
 
@@ -26,6 +28,6 @@ def is_packed(value: object) -> bool:
     return hasattr(value, "unpacked")
 
 
-def as_tensor(weight: Any) -> Tensor:
-    """The weight as a tensor: for providers that did not pack it. Slow where it was packed, and right."""
-    return weight if isinstance(weight, Tensor) else weight.unpacked()
+def as_given(weight: Any) -> Any:
+    """The weight before it was packed: for providers that did not do it. Slow where it was packed, and right."""
+    return weight if isinstance(weight, Tensor | Int8Matrix | Int4Matrix) else weight.unpacked()

@@ -7,9 +7,9 @@ from torch import Tensor
 from qanat.config.model_config import ModelConfig
 from qanat.kernels.native.coverage import uncovered
 from qanat.kernels.native.module import check_instruction_set, configure, instruction_sets, is_built, why_not
-from qanat.kernels.native.packed import packed_bytes
+from qanat.kernels.native.packed import is_packable, packed_bytes
 from qanat.kernels.native.register import NATIVE
-from qanat.kernels.native.tensors import FLOAT_TYPES
+from qanat.kernels.quantised import QuantisedMatrix
 from qanat.kernels.reference.uncut import max_uncut_inputs
 from qanat.kernels.registry import REFERENCE, all_ops, format_op_table, select_providers
 
@@ -32,9 +32,9 @@ def choose_providers(num_threads: int, instruction_set: str = "") -> None:
     select_providers()
 
 
-def stored_bytes(weight: Tensor, instruction_set: str = "") -> int:
+def stored_bytes(weight: Tensor | QuantisedMatrix, instruction_set: str = "") -> int:
     """What a matrix that products read takes once it is loaded, and packed where it will be; no values are needed."""
-    is_packed = is_built() and instruction_set != REFERENCE and weight.dtype in FLOAT_TYPES
+    is_packed = is_built() and instruction_set != REFERENCE and is_packable(weight)
     return packed_bytes(weight) if is_packed else weight.nbytes
 
 

@@ -2,86 +2,152 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from qanat.kernels.native.blob import unpacked
 from qanat.kernels.native.module import native
 from qanat.kernels.native.tensors import FLOAT_TYPES, is_bf16, new
+from qanat.kernels.quantised import NUM_SEGMENTS, Int8Matrix, QuantisedMatrix
 
-PANEL_OUTPUTS = 16
-NUM_SEGMENTS = 8
-"""Outputs and inputs are brought up to multiples of these by zeros; see `csrc/kernels/arguments.hpp`."""
+LAYOUT_VERSION = 1
+"""Grows when the contents of packed memory change: whoever keeps some on disk keeps this beside it."""
+
+Header = dict[str, Any]
+"""What `PackedMatrix` is made from: kind, num_matrices, num_outputs, num_inputs, segment_length, group_size, has_bias,
+is_static, static_scale, static_offset; plain numbers, bools and one string."""
+
+PLAIN_KINDS = {torch.float32: "fp32", torch.bfloat16: "bf16"}
 
 
 @dataclass(frozen=True)
 class PackedWeight:
-    """A matrix [out, in] in the module's own memory.
+    """A matrix [out, in], or those of all experts [E, out, in], in one piece of memory.
 
     Attributes:
         matrix: the module's object.
-        dtype: of its values.
-        shape: (out, in).
+        shape: ([E,] out, in).
+        keep_alive: what holds the memory where the module does not own it.
     """
 
     matrix: Any
-    dtype: torch.dtype
-    shape: tuple[int, int]
+    shape: torch.Size
+    _header: Mapping[str, Any]
+    keep_alive: object = field(default=None, repr=False)
 
     @property
-    def nbytes(self) -> int:
-        """Bytes that it takes, rows of zeros up to a whole panel included."""
+    def kind(self) -> str:
+        """One of fp32, bf16, int8, int4."""
+        return str(self._header["kind"])
+
+    def header(self) -> Header:
+        """What `mapped` needs beside the memory; can be written as JSON."""
+        return dict(self._header, is_stack=len(self.shape) == 3)
+
+    @property
+    def address(self) -> int:
+        """Of the memory; its contents are the same on every instruction set."""
+        return int(self.matrix.address)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the memory, rows of zeros up to a whole panel included."""
         return int(self.matrix.size_bytes)
 
-    def rows(self, ids: Tensor) -> Tensor:
-        """Some rows [n, in] of the matrix; ids [n] contiguous int64, checked by the caller."""
-        out = new((ids.shape[0], self.shape[1]), self.dtype)
-        native().embedding(ids.data_ptr(), ids.shape[0], self.matrix, out.data_ptr())
-        return out
-
-    def unpacked(self) -> Tensor:
-        """The matrix as a tensor."""
-        return self.rows(torch.arange(self.shape[0]))
-
-
-@dataclass(frozen=True)
-class PackedExperts:
-    """The matrices of all experts of a layer, each packed."""
-
-    experts: tuple[PackedWeight, ...]
-
-    @property
-    def matrices(self) -> list[Any]:
-        """The module's objects."""
-        return [expert.matrix for expert in self.experts]
-
     @property
     def nbytes(self) -> int:
-        """Bytes that they take."""
-        return sum(expert.nbytes for expert in self.experts)
+        """The same."""
+        return self.size_bytes
 
-    def unpacked(self) -> Tensor:
-        """The matrices as one tensor."""
-        return torch.stack([expert.unpacked() for expert in self.experts])
+    @classmethod
+    def mapped(cls, header: Mapping[str, Any], address: int, keep_alive: object) -> PackedWeight:
+        """The weight whose memory lies at an address, aligned to 64 bytes, for as long as `keep_alive` does."""
+        own = {name: value for name, value in header.items() if name != "is_stack"}
+        stack = [own["num_matrices"]] if header["is_stack"] else []
+        shape = torch.Size([*stack, own["num_outputs"], own["num_inputs"]])
+        return cls(native().PackedMatrix(**own, address=address), shape, own, keep_alive)
+
+    def rows(self, ids: Tensor, dtype: torch.dtype) -> Tensor:
+        """Some rows [n, in] of the matrix; ids [n] contiguous int64, checked by the caller.
+
+        Args:
+            ids: which rows.
+            dtype: bf16 or fp32; for plain matrices their own.
+        """
+        out = new((ids.shape[0], self.shape[1]), dtype)
+        native().embedding(ids.data_ptr(), ids.shape[0], self.matrix, out.data_ptr(), is_bf16(out))
+        return out
+
+    def unpacked(self) -> Tensor | QuantisedMatrix:
+        """What it was made from, as a copy."""
+        return unpacked(self._header, self.address, self.shape)
 
 
-def packed_bytes(weight: Tensor) -> int:
-    """What a matrix [..., out, in] would take packed, by its shape and type only."""
+def plain_type(weight: PackedWeight) -> torch.dtype | None:
+    """The type of the values of a plain matrix, None for quantised ones."""
+    return {kind: dtype for dtype, kind in PLAIN_KINDS.items()}.get(weight.kind)
+
+
+def header_of(weight: Tensor | QuantisedMatrix) -> Header:
+    """The header of a weight once it is packed, by its shape and type only."""
     *stack, num_outputs, num_inputs = weight.shape
-    padded = -(-num_outputs // PANEL_OUTPUTS) * PANEL_OUTPUTS * -(-num_inputs // NUM_SEGMENTS) * NUM_SEGMENTS
-    size_bytes: int = math.prod(stack) * padded * weight.dtype.itemsize
-    return size_bytes
+    header = {
+        "kind": "int4",
+        "num_matrices": stack[0] if stack else 1,
+        "num_outputs": num_outputs,
+        "num_inputs": num_inputs,
+        "segment_length": -(-num_inputs // NUM_SEGMENTS),
+        "group_size": 0,
+        "has_bias": False,
+        "is_static": False,
+        "static_scale": 1.0,
+        "static_offset": 0.0,
+    }
+    if isinstance(weight, Tensor):
+        return {**header, "kind": PLAIN_KINDS[weight.dtype]}
+    header["segment_length"] = weight.inputs_per_segment
+    if not isinstance(weight, Int8Matrix):
+        return {**header, "group_size": weight.group_size}
+    header |= {"kind": "int8", "has_bias": weight.bias is not None}
+    if weight.static is not None:
+        header |= {
+            "is_static": True,
+            "static_scale": weight.static.scale,
+            "static_offset": weight.static.offset,
+        }
+    return header
 
 
-def pack(weight: Tensor) -> PackedWeight:
-    """A packed copy of a matrix [out, in], bf16 or fp32, on the CPU."""
-    assert weight.dtype in FLOAT_TYPES and weight.device.type == "cpu", "checked by whoever chooses to pack"
-    rows = weight.detach()
-    if rows.stride(1) != 1:
-        rows = rows.contiguous()
-    num_outputs, num_inputs = rows.shape
-    matrix = native().PackedMatrix(rows.data_ptr(), rows.stride(0), num_outputs, num_inputs, is_bf16(rows))
-    return PackedWeight(matrix, rows.dtype, (num_outputs, num_inputs))
+def is_packable(weight: Tensor | QuantisedMatrix) -> bool:
+    """True for the types that the module has products for."""
+    return weight.dtype in FLOAT_TYPES if isinstance(weight, Tensor) else isinstance(weight, Int8Matrix)
+
+
+def packed_bytes(weight: Tensor | QuantisedMatrix) -> int:
+    """What a matrix [out, in] or a stack [E, out, in] would take packed, by its shape and type only."""
+    return int(native().packed_bytes(**header_of(weight)))
+
+
+def pack(weight: Tensor | QuantisedMatrix) -> PackedWeight:
+    """A packed copy of a matrix [out, in] or of a stack [E, out, in] on the CPU: bf16, fp32, or quantised."""
+    header = header_of(weight)
+    matrix = native().PackedMatrix(**header)
+    if isinstance(weight, Tensor):
+        assert weight.dtype in FLOAT_TYPES and weight.device.type == "cpu", (
+            "checked by whoever chooses to pack"
+        )
+        values = weight.detach()
+        if values.stride(-1) != 1:
+            values = values.contiguous()
+        matrix.fill_plain(values.data_ptr(), values.stride(-2), values.stride(0))
+    else:
+        values, scales = weight.values.contiguous(), weight.scales.float().contiguous()
+        assert values.dtype == torch.int8 and values.device.type == "cpu", "as the types of matrices promise"
+        bias = weight.bias if isinstance(weight, Int8Matrix) else None
+        bias = None if bias is None else bias.float().contiguous()
+        matrix.fill_quantised(values.data_ptr(), scales.data_ptr(), 0 if bias is None else bias.data_ptr())
+    return PackedWeight(matrix, weight.shape, header)

@@ -8,69 +8,70 @@ import torch
 from torch import Tensor
 
 from qanat.kernels.native.module import native
-from qanat.kernels.native.packed import PackedExperts, PackedWeight, pack
-from qanat.kernels.native.tensors import are_native, is_bf16, new, readable, rows
+from qanat.kernels.native.packed import PackedWeight, is_packable, pack, plain_type
+from qanat.kernels.native.tensors import FLOAT_TYPES, are_native, is_bf16, new, readable, rows
+from qanat.kernels.packing import as_given
+from qanat.kernels.quantised import QuantisedMatrix
 from qanat.kernels.reference import mlp as reference
 from qanat.kernels.reference import moe as reference_moe
 
-Weight: TypeAlias = Tensor | PackedWeight
-Experts: TypeAlias = Tensor | PackedExperts
+Weight: TypeAlias = Tensor | QuantisedMatrix | PackedWeight
 
 
-def pack_matrix(weight: Tensor) -> Weight:
+def pack_matrix(weight: Tensor | QuantisedMatrix) -> Weight:
     """See `qanat.kernels.ops.pack_matrix`."""
-    return pack(weight) if are_native(weight) else weight
+    return pack(weight) if is_packable(weight) else weight
 
 
-def pack_experts(weight: Tensor) -> Experts:
+def pack_experts(weight: Tensor | QuantisedMatrix) -> Weight:
     """See `qanat.kernels.ops.pack_experts`."""
-    return PackedExperts(tuple(pack(expert) for expert in weight)) if are_native(weight) else weight
+    return pack_matrix(weight)
 
 
 def linear(x: Tensor, weight: Weight) -> Tensor:
     """See `qanat.kernels.ops.linear`."""
-    if isinstance(weight, Tensor):
+    if not isinstance(weight, PackedWeight):
         return reference.linear(x, weight)
     return _product(x, weight, x.dtype)
 
 
 def logits(hidden: Tensor, weight: Weight) -> Tensor:
     """See `qanat.kernels.ops.logits`."""
-    if isinstance(weight, Tensor):
+    if not isinstance(weight, PackedWeight):
         return reference.logits(hidden, weight)
     return _product(hidden, weight, torch.float32)
 
 
 def _product(x: Tensor, weight: PackedWeight, dtype: torch.dtype) -> Tensor:
+    if not are_native(x):
+        return _product(x.float(), weight, torch.float32).to(dtype)
     x = readable(x)
     out = new((x.shape[0], weight.shape[0]), dtype)
     native().linear(rows(x), x.shape[0], weight.matrix, out.data_ptr(), is_bf16(out))
     return out
 
 
-def embedding(token_ids: Tensor, weight: Weight) -> Tensor:
+def embedding(token_ids: Tensor, weight: Weight, dtype: torch.dtype | None = None) -> Tensor:
     """See `qanat.kernels.ops.embedding`."""
-    if isinstance(weight, Tensor):
-        return reference.embedding(token_ids, weight)
-    return weight.rows(token_ids.to(torch.int64).contiguous())
+    if not isinstance(weight, PackedWeight):
+        return reference.embedding(token_ids, weight, dtype)
+    ids = token_ids.to(torch.int64).contiguous()
+    wanted = plain_type(weight) or dtype or torch.float32
+    if wanted not in FLOAT_TYPES:
+        return weight.rows(ids, torch.float32).to(wanted)
+    return weight.rows(ids, wanted)
 
 
-def moe_experts(x: Tensor, expert_ids: Tensor, gate_up: Experts, down: Experts) -> Tensor:
+def moe_experts(x: Tensor, expert_ids: Tensor, gate_up: Weight, down: Weight) -> Tensor:
     """See `qanat.kernels.ops.moe_experts`."""
-    if isinstance(gate_up, Tensor) or isinstance(down, Tensor):
-        assert isinstance(gate_up, Tensor) and isinstance(down, Tensor), "both are packed or neither"
-        return reference_moe.moe_experts(x, expert_ids, gate_up, down)
+    if not (isinstance(gate_up, PackedWeight) and isinstance(down, PackedWeight)):
+        return reference_moe.moe_experts(x, expert_ids, as_given(gate_up), as_given(down))
+    if not are_native(x):
+        return moe_experts(x.float(), expert_ids, gate_up, down).to(x.dtype)
     x, ids = readable(x), expert_ids.contiguous()
     num_rows, top_k = ids.shape
-    out = new((num_rows, top_k, down.experts[0].shape[0]), x.dtype)
+    out = new((num_rows, top_k, down.shape[1]), x.dtype)
     native().experts(
-        rows(x),
-        num_rows,
-        ids.data_ptr(),
-        top_k,
-        gate_up.matrices,
-        down.matrices,
-        out.data_ptr(),
-        is_bf16(out),
+        rows(x), num_rows, ids.data_ptr(), top_k, gate_up.matrix, down.matrix, out.data_ptr(), is_bf16(out)
     )
     return out

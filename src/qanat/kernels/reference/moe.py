@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from qanat.kernels.quantised import QuantisedMatrix
 from qanat.kernels.reference.elementwise import elementwise
 from qanat.kernels.reference.mlp import linear, swiglu
 
@@ -20,7 +21,9 @@ def moe_route(logits: Tensor, top_k: int, renormalise: bool) -> tuple[Tensor, Te
     return weights, ids[:, :top_k].contiguous()
 
 
-def moe_experts(x: Tensor, ids: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
+def moe_experts(
+    x: Tensor, ids: Tensor, gate_up: Tensor | QuantisedMatrix, down: Tensor | QuantisedMatrix
+) -> Tensor:
     """Each chosen expert once, over all the rows that chose it; experts that nobody chose are not read."""
     num_rows, top_k = ids.shape
     out = x.new_empty(num_rows * top_k, x.shape[1])
@@ -29,10 +32,14 @@ def moe_experts(x: Tensor, ids: Tensor, gate_up: Tensor, down: Tensor) -> Tensor
     start = 0
     for expert, count in zip(experts.tolist(), counts.tolist(), strict=True):
         own = slots[start : start + count]
-        gate, up = linear(x.index_select(0, own // top_k), gate_up[expert]).chunk(2, -1)
-        out.index_copy_(0, own, linear(swiglu(gate, up), down[expert]))
+        gate, up = linear(x.index_select(0, own // top_k), _expert(gate_up, expert)).chunk(2, -1)
+        out.index_copy_(0, own, linear(swiglu(gate, up), _expert(down, expert)))
         start += count
     return out.view(num_rows, top_k, -1)
+
+
+def _expert(stack: Tensor | QuantisedMatrix, index: int) -> Tensor | QuantisedMatrix:
+    return stack[index] if isinstance(stack, Tensor) else stack.expert(index)
 
 
 def moe_combine(

@@ -1,0 +1,24 @@
+// Exact sums of int8 products, one at a time.
+#pragma once
+
+#include "../lanes/lanes.hpp"
+
+namespace qanat {
+namespace QANAT_ISA {
+
+constexpr int kDotRows = 1;
+
+// For each row the sums over a segment with the 16 outputs of a panel, as fp32.
+template <int kRows>
+QANAT_INLINE void segment_dots(const int8_t* const* x, const int8_t* w, size_t length, Lanes* dots) {
+    for (int r = 0; r < kRows; ++r) {
+        int32_t sums[16] = {};
+        for (size_t k = 0; k < length; k += 4)
+            for (int output = 0; output < 16; ++output)
+                for (int i = 0; i < 4; ++i) sums[output] += int32_t(x[r][k + i]) * int32_t(w[k * 16 + output * 4 + i]);
+        for (int output = 0; output < 16; ++output) dots[r].v[output] = static_cast<float>(sums[output]);
+    }
+}
+
+}  // namespace QANAT_ISA
+}  // namespace qanat

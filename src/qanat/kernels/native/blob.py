@@ -1,0 +1,67 @@
+"""Reads packed memory back into tensors: slow, for providers that know no layout but the plain one, and for tests."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from qanat.kernels.quantised import NUM_SEGMENTS, Int8Matrix, QuantisedMatrix, StaticScale
+
+PANEL_OUTPUTS = 16
+HALF_SEGMENTS = 4
+
+
+def unpacked(header: Mapping[str, Any], address: int, shape: torch.Size) -> Tensor | QuantisedMatrix:
+    """What was packed, as a copy.
+
+    Args:
+        header: see `qanat.kernels.native.packed`.
+        address: of the memory.
+        shape: ([E,] out, in).
+    """
+    if header["kind"] == "int8":
+        return _int8(header, address, shape)
+    dtype = torch.float32 if header["kind"] == "fp32" else torch.bfloat16
+    length = header["segment_length"]
+    size = PANEL_OUTPUTS * NUM_SEGMENTS * length * dtype.itemsize
+    panels = _panels(header, address, size).view(dtype)
+    halves = panels.view(*panels.shape[:2], 2, length, HALF_SEGMENTS, PANEL_OUTPUTS)
+    rows = halves.permute(0, 1, 5, 2, 4, 3).reshape(panels.shape[0], -1, NUM_SEGMENTS * length)
+    return _cut(rows, shape)
+
+
+def _int8(header: Mapping[str, Any], address: int, shape: torch.Size) -> Int8Matrix:
+    length = header["segment_length"]
+    row_length = -(-header["num_inputs"] // length) * length
+    num_values, row_bytes = PANEL_OUTPUTS * row_length, PANEL_OUTPUTS * 4
+    panels = _panels(header, address, num_values + row_bytes * (2 if header["has_bias"] else 1))
+    groups = panels[..., :num_values].view(torch.int8).reshape(*panels.shape[:2], -1, PANEL_OUTPUTS, 4)
+    values = groups.permute(0, 1, 3, 2, 4).reshape(panels.shape[0], -1, row_length)
+    floats = panels[..., num_values:].contiguous().view(torch.float32)
+    scales = floats[..., :PANEL_OUTPUTS].reshape(panels.shape[0], -1, 1)
+    bias = floats[..., PANEL_OUTPUTS:].reshape(panels.shape[0], -1, 1) if header["has_bias"] else None
+    single = torch.Size([*shape[:-1], 1])
+    return Int8Matrix(
+        _cut(values, shape),
+        _cut(scales, single).squeeze(-1),
+        StaticScale(header["static_scale"], header["static_offset"]) if header["is_static"] else None,
+        None if bias is None else _cut(bias, single).squeeze(-1),
+        length,
+    )
+
+
+def _panels(header: Mapping[str, Any], address: int, panel_bytes: int) -> Tensor:
+    """The memory as bytes [E, panels, panel_bytes]."""
+    num_panels = -(-header["num_outputs"] // PANEL_OUTPUTS)
+    size = header["num_matrices"] * num_panels * panel_bytes
+    memory = torch.frombuffer((ctypes.c_char * size).from_address(address), dtype=torch.uint8)
+    return memory.view(header["num_matrices"], num_panels, panel_bytes)
+
+
+def _cut(rows: Tensor, shape: torch.Size) -> Tensor:
+    """Padding taken away: rows [E, outputs, inputs] -> a copy of the shape."""
+    return rows[:, : shape[-2], : shape[-1]].reshape(shape).clone()
