@@ -269,6 +269,9 @@ const KernelTable& avx2_kernels();
 const KernelTable& avx512_kernels();
 const QuantisedTable& avx2_quantised();
 const QuantisedTable& avx512_quantised();
+#elif defined(QANAT_HAS_ARM)
+const KernelTable& neon_kernels();
+const QuantisedTable& neon_quantised();
 #endif
 
 }  // namespace qanat

@@ -8,6 +8,8 @@
 #include "int8_dots_avx512.hpp"
 #elif defined(QANAT_ISA_AVX2)
 #include "int8_dots_avx2.hpp"
+#elif defined(QANAT_ISA_NEON)
+#include "int8_dots_neon.hpp"
 #else
 #include "int8_dots_scalar.hpp"
 #endif

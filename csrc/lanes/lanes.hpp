@@ -24,6 +24,8 @@
 #include "avx512.hpp"
 #elif defined(QANAT_ISA_AVX2)
 #include "avx2.hpp"
+#elif defined(QANAT_ISA_NEON)
+#include "neon.hpp"
 #else
 #include "scalar.hpp"
 #endif

@@ -12,6 +12,9 @@ std::vector<InstructionSet> instruction_sets() {
     const bool has_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
     if (has_avx512 && found.size() == 2) found.push_back({"avx512", &avx512_kernels(), &avx512_quantised()});
+#elif defined(QANAT_HAS_ARM)
+    // Every AArch64 processor that runs a system for programs has it.
+    found.push_back({"neon", &neon_kernels(), &neon_quantised()});
 #endif
     return found;
 }

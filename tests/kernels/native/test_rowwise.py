@@ -39,6 +39,14 @@ def test_own_functions_at_the_edges() -> None:
     assert softplus[0] == 0 and softplus[7] == inf and softplus[8].isnan()
 
 
+def test_comparisons_take_the_second_operand_where_one_is_not_a_number() -> None:
+    x = torch.tensor([float("nan"), -0.0, -1.0, 1.0])
+    at_least, at_most, peak = on_every_path(lambda: tuple(run_function(which, x) for which in (4, 5, 6)))
+    assert at_least.tolist() == [0, 0, 0, 1] and not at_least[1].signbit()
+    assert at_most.tolist() == [0, 0, -1, 0] and not at_most[1].signbit()
+    assert peak.tolist() == [1, 1, 1, 1]
+
+
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("shape", [(9, 128), (5, 3, 64), (4, 20), (70, 300)])
 @pytest.mark.parametrize("zero_centred", [False, True])

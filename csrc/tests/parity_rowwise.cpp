@@ -1,0 +1,134 @@
+// Cases of the kernels whose rows stand each for themselves.
+#include "parity.hpp"
+
+namespace qanat {
+
+namespace {
+
+constexpr size_t kSizes[] = {1, 20, 64, 301};
+constexpr size_t kNumRows = 5;
+
+std::string case_name(const char* kernel, Variant variant, size_t size) {
+    return std::string(kernel) + "," + variant.name() + "," + std::to_string(size);
+}
+
+// The functions, over bits of all kinds of numbers.
+void run_functions(const InstructionSet& set, Variant variant) {
+    if (variant.is_bf16) return;
+    Generator generator("functions" + variant.name());
+    Values x(generator, 70001, false, true);
+    if (variant.has_specials)
+        for (size_t i = 0; i < 65536; ++i) x.set(i, static_cast<uint32_t>(i * 65537));
+    for (int which = 0; which < 7; ++which) {
+        Values out(x.count(), false);
+        set.kernels->functions(which, x.as<float>(), out.as<float>(), x.count());
+        Report(set, case_name("functions", variant, static_cast<size_t>(which))).add(out);
+    }
+}
+
+void run_norms(const InstructionSet& set, Variant variant) {
+    using Kernel = void (*)(const NormArguments&, size_t, size_t);
+    const std::pair<const char*, Kernel> kernels[] = {{"rms_norm", set.kernels->rms_norm},
+                                                      {"add_rms_norm", set.kernels->add_rms_norm},
+                                                      {"gated_rms_norm", set.kernels->gated_rms_norm}};
+    for (const size_t size : kSizes)
+        for (const auto& [name, kernel] : kernels)
+            for (const bool is_zero_centred : {false, true}) {
+                const std::string full = case_name(name, variant, size) + (is_zero_centred ? ",centred" : "");
+                Generator generator(full);
+                Values x(generator, kNumRows * size, variant.is_bf16, variant.has_specials);
+                Values other(generator, kNumRows * size, variant.is_bf16, variant.has_specials);
+                Values weight(generator, size, !variant.is_bf16, variant.has_specials);
+                Values out(kNumRows * size, variant.is_bf16), total(kNumRows * size, variant.is_bf16);
+                kernel({x.rows(1, size), other.rows(1, size), weight.data(), weight.is_bf16(), is_zero_centred,
+                        out.data(), total.data(), variant.is_bf16, size, 1e-6f}, 0, kNumRows);
+                Report report(set, full);
+                report.add(out);
+                report.add(total);
+            }
+}
+
+void run_swiglu(const InstructionSet& set, Variant variant) {
+    for (const size_t size : kSizes) {
+        const std::string name = case_name("swiglu", variant, size);
+        Generator generator(name);
+        Values both(generator, kNumRows * 2 * size, variant.is_bf16, variant.has_specials);
+        Values out(kNumRows * size, variant.is_bf16);
+        const Rows gate = both.rows(2, size);
+        const Rows up{static_cast<const char*>(gate.data) + size * (variant.is_bf16 ? 2 : 4), variant.is_bf16, 1, 2 * size, 0};
+        set.kernels->swiglu({{gate.data, variant.is_bf16, 1, 2 * size, 0}, up, out.data(), variant.is_bf16, size}, 0, kNumRows);
+        Report(set, name).add(out);
+    }
+}
+
+void run_rotary(const InstructionSet& set, Variant variant) {
+    for (const size_t half : {1u, 16u, 23u}) {
+        const size_t size = 2 * half + 9, num_heads = 3;
+        const std::string name = case_name("rotary", variant, size);
+        Generator generator(name);
+        Values x(generator, kNumRows * num_heads * size, variant.is_bf16, variant.has_specials);
+        Values cosines(generator, kNumRows * half, variant.is_bf16), sines(generator, kNumRows * half, variant.is_bf16);
+        Values out(kNumRows * num_heads * size, variant.is_bf16);
+        set.kernels->rotary({x.rows(num_heads, size), cosines.data(), sines.data(), variant.is_bf16, out.data(),
+                             variant.is_bf16, size, half}, 0, kNumRows * num_heads);
+        Report(set, name).add(out);
+    }
+}
+
+void run_gates(const InstructionSet& set, Variant variant) {
+    for (const size_t num_heads : {1u, 16u, 37u}) {
+        const std::string name = case_name("gates", variant, num_heads);
+        Generator generator(name);
+        Values a(generator, kNumRows * num_heads, variant.is_bf16, variant.has_specials);
+        Values b(generator, kNumRows * num_heads, variant.is_bf16, variant.has_specials);
+        Values a_log(generator, num_heads, false), bias(generator, num_heads, variant.is_bf16);
+        Values decay(kNumRows * num_heads, false), strength(kNumRows * num_heads, false);
+        set.kernels->gates({a.rows(1, num_heads), b.rows(1, num_heads), a_log.as<float>(), bias.data(), variant.is_bf16,
+                            decay.as<float>(), strength.as<float>(), num_heads}, 0, kNumRows);
+        Report report(set, name);
+        report.add(decay);
+        report.add(strength);
+    }
+}
+
+void run_route(const InstructionSet& set, Variant variant) {
+    for (const size_t num_experts : {8u, 60u, 129u})
+        for (const bool is_renormalised : {false, true}) {
+            const size_t top_k = num_experts / 8;
+            const std::string name = case_name("route", variant, num_experts) + (is_renormalised ? ",renormalised" : "");
+            Generator generator(name);
+            Values logits(generator, kNumRows * num_experts, variant.is_bf16, variant.has_specials);
+            Values weights(kNumRows * top_k, false), scratch(kNumRows * num_experts, false);
+            std::vector<int64_t> ids(kNumRows * top_k);
+            set.kernels->route({logits.rows(1, num_experts), weights.as<float>(), ids.data(), scratch.as<float>(),
+                                num_experts, top_k, is_renormalised}, 0, kNumRows);
+            Report report(set, name);
+            report.add(weights);
+            for (const int64_t id : ids) report.add(static_cast<uint32_t>(id));
+        }
+}
+
+void run_combine(const InstructionSet& set, Variant variant) {
+    for (const size_t size : kSizes)
+        for (const bool has_shared : {false, true}) {
+            const size_t top_k = 3;
+            const std::string name = case_name("combine", variant, size) + (has_shared ? ",shared" : "");
+            Generator generator(name);
+            Values experts(generator, kNumRows * top_k * size, variant.is_bf16, variant.has_specials);
+            Values weights(generator, kNumRows * top_k, false), gate(generator, kNumRows, variant.is_bf16);
+            Values shared(generator, kNumRows * size, variant.is_bf16, variant.has_specials);
+            Values out(kNumRows * size, variant.is_bf16);
+            set.kernels->combine({experts.data(), variant.is_bf16, weights.as<float>(), has_shared ? shared.data() : nullptr,
+                                  has_shared ? gate.data() : nullptr, out.data(), size, top_k}, 0, kNumRows);
+            Report(set, name).add(out);
+        }
+}
+
+}  // namespace
+
+void rowwise_cases(std::vector<Case>& cases) {
+    for (const auto run : {run_functions, run_norms, run_swiglu, run_rotary, run_gates, run_route, run_combine})
+        cases.push_back({run});
+}
+
+}  // namespace qanat
