@@ -1,0 +1,43 @@
+"""Our own schemes: which matrices of a model become whole numbers, at load and in a checkpoint alike.
+
+A CPU pays by the byte, so these quantise more than the recipes for accelerators do: the head, the embedding and the delta
+net's projections too. What is small and steers much stays as it is: norms, routers, gates, the delta net's decay.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from qanat.quant.rounding import GROUP_SIZE
+
+SCHEMES = ("w8a8", "w4a8")
+"""Names that `--quantization` and `qanat quantize --scheme` take."""
+
+NEVER = ("mlp.gate", "shared_expert_gate", "in_proj_a", "in_proj_b")
+"""Ends of the names of layers that stay in float."""
+
+TABLES = ("lm_head", "embed_tokens")
+"""Layers that are int8 in every scheme: their rounding shows in every token directly."""
+
+
+class Precision(enum.Enum):
+    """What the weights of a layer become; activations are int8 with both."""
+
+    INT8 = "int8"
+    INT4 = "int4"
+
+
+def precision_of(scheme: str, layer: str, num_outputs: int, num_inputs: int) -> Precision | None:
+    """What a scheme makes of a layer with a matrix, or of each matrix of a layer of experts; None leaves it in float.
+
+    Args:
+        scheme: one of `SCHEMES`.
+        layer: its name in the model, such as "model.layers.0.mlp.experts".
+        num_outputs, num_inputs: rows and columns of the matrix, whole.
+    """
+    if layer.endswith(NEVER):
+        return None
+    is_whole = num_inputs % GROUP_SIZE == 0 and num_outputs % 2 == 0  # files hold two rows in a byte
+    if scheme == "w4a8" and is_whole and not layer.endswith(TABLES):
+        return Precision.INT4
+    return Precision.INT8
