@@ -116,7 +116,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"most {row['loss_bound_points']} (95 %), gate {row['gate_points']}: "
             f"{'met' if row['is_met'] else 'MISSED'}, {row['duration_s']:.0f} s"
         )
-        print("  lost/gained by task: " + ", ".join(f"{k} {v}" for k, v in rows[-1]["changed_by_task"].items()))
+        print(
+            "  lost/gained by task: " + ", ".join(f"{k} {v}" for k, v in rows[-1]["changed_by_task"].items())
+        )
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
     return 0 if all(row["is_met"] for row in rows) else 1

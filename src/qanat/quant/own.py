@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import enum
 
-from qanat.quant.rounding import GROUP_SIZE
+from torch import Tensor
 
-SCHEMES = ("w8a8", "w4a8")
-"""Names that `--quantization` and `qanat quantize --scheme` take."""
+from qanat.kernels.quantised import QuantisedMatrix
+from qanat.quant.rounding import GROUP_SIZE, quantise_int4, quantise_int8
 
 NEVER = ("mlp.gate", "shared_expert_gate", "in_proj_a", "in_proj_b")
 """Ends of the names of layers that stay in float."""
@@ -26,12 +26,25 @@ class Precision(enum.Enum):
     INT8 = "int8"
     INT4 = "int4"
 
+    @property
+    def ascend_kind(self) -> str:
+        """The kind of such a tensor in the description of an Ascend checkpoint."""
+        return {"int8": "W8A8_DYNAMIC", "int4": "W4A8_DYNAMIC"}[self.value]
+
+    def quantise(
+        self, weight: Tensor, importance: Tensor | None = None, num_threads: int = 1
+    ) -> QuantisedMatrix:
+        """A matrix ([E,] out, in) rounded so; for the arguments and errors see `qanat.quant.rounding`."""
+        if self is Precision.INT4:
+            return quantise_int4(weight, importance, num_threads)
+        return quantise_int8(weight, importance, num_threads)
+
 
 def precision_of(scheme: str, layer: str, num_outputs: int, num_inputs: int) -> Precision | None:
     """What a scheme makes of a layer with a matrix, or of each matrix of a layer of experts; None leaves it in float.
 
     Args:
-        scheme: one of `SCHEMES`.
+        scheme: its name, one of `qanat.config.quantization.AT_LOAD`.
         layer: its name in the model, such as "model.layers.0.mlp.experts".
         num_outputs, num_inputs: rows and columns of the matrix, whole.
     """

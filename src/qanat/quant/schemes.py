@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TypeAlias
 
 from qanat.config.model_config import ModelConfig
+from qanat.config.quantization import AT_LOAD
 from qanat.core.errors import CheckpointError
+from qanat.quant.at_load import OwnScheme
 from qanat.quant.parameter import TensorHeader
 from qanat.quant.scheme import Scheme
 
@@ -33,7 +35,7 @@ class SchemeSource:
 
 SchemeMaker: TypeAlias = Callable[[SchemeSource], Scheme]
 
-SCHEMES: dict[str, SchemeMaker] = {}
+SCHEMES: dict[str, SchemeMaker] = {name: lambda source, name=name: OwnScheme(name) for name in AT_LOAD}
 """Name of a quantisation -> what makes its scheme."""
 
 
