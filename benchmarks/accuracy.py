@@ -2,10 +2,10 @@
 
     python benchmarks/accuracy.py [--items 520] [--schemes w8a8 w4a8] [--checkpoint w8a8=FOLDER] [--json FILE]
 
-The same items are answered greedily by the bfloat16 model and by each scheme, quantised at load or read from a folder that
-`qanat quantize` made. For each scheme: how many answers went from right to wrong and back, the loss in points, and the
-upper end of its 95 % confidence interval, which the gates of design.md bound: 0.5 points for w8a8, 2 for w4a8. Exit code 1
-when a gate is missed.
+The same items are answered greedily by the bfloat16 model and by each scheme, quantised at load or read from a folder
+that `qanat quantize` made. For each scheme: how many answers went from right to wrong and back, the loss in points,
+and the upper end of its 95 % confidence interval, which the gates of design.md bound: 0.5 points for w8a8, 2 for w4a8.
+Exit code 1 when a gate is missed.
 """
 
 from __future__ import annotations
@@ -34,6 +34,12 @@ GATES_POINTS = {"w8a8": 0.5, "w4a8": 2.0}
 MIN_ITEMS = 4000
 """Fewer give bounds that are too wide to mean much; said, not refused."""
 MAX_ANSWER_TOKENS = 256
+
+
+def say(text: str) -> None:
+    """One line of the result."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
 
 
 def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -99,10 +105,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folders = dict(each.split("=", 1) for each in options.checkpoint)
     items = list(held_out_items(options.seed, options.items))
     if len(items) < MIN_ITEMS:
-        print(f"{len(items)} items only: the gates are meant for {MIN_ITEMS} or more")
+        say(f"{len(items)} items only: the gates are meant for {MIN_ITEMS} or more")
     started = time.monotonic()
     before = answers(items, options.model, options.max_num_seqs)
-    print(f"bfloat16: {sum(before)} of {len(items)} right, {time.monotonic() - started:.0f} s")
+    say(f"bfloat16: {sum(before)} of {len(items)} right, {time.monotonic() - started:.0f} s")
     rows = []
     for scheme in options.schemes:
         started = time.monotonic()
@@ -110,15 +116,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         after = answers(items, Path(folders.get(scheme, options.model)), options.max_num_seqs, **settings)
         row = figures(scheme, compare(before, after), time.monotonic() - started)
         rows.append(row | {"changed_by_task": by_task(items, before, after)})
-        print(
+        say(
             f"{scheme}: {row['right_after_percent']} % right (bfloat16 {row['right_before_percent']} %), "
-            f"{row['lost']} answers lost, {row['gained']} gained of {row['items']}; loss {row['loss_points']} points, at "
-            f"most {row['loss_bound_points']} (95 %), gate {row['gate_points']}: "
+            f"{row['lost']} answers lost, {row['gained']} gained of {row['items']}; "
+            f"loss {row['loss_points']} points, at most {row['loss_bound_points']} (95 %), gate {row['gate_points']}: "
             f"{'met' if row['is_met'] else 'MISSED'}, {row['duration_s']:.0f} s"
         )
-        print(
-            "  lost/gained by task: " + ", ".join(f"{k} {v}" for k, v in rows[-1]["changed_by_task"].items())
-        )
+        say("  lost/gained by task: " + ", ".join(f"{k} {v}" for k, v in rows[-1]["changed_by_task"].items()))
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
     return 0 if all(row["is_met"] for row in rows) else 1

@@ -13,7 +13,6 @@ from qanat.core.errors import CheckpointError
 from qanat.kernels.quantised import Int4Matrix, Int8Matrix
 from qanat.models.decoder import CausalLM
 from qanat.models.loader import load_model
-from qanat.models.quantised import open_scheme
 from qanat.platforms.groups import ParallelGroup, PlannedGroup
 from qanat.quant.own import Precision, precision_of
 from tests.models.tiny import FAMILIES, Family, write_checkpoint

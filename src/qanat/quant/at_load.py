@@ -1,8 +1,8 @@
 """Schemes that quantise a plain checkpoint while it is loaded, layer by layer.
 
-The layers keep the parameters that they have unquantised, so that the checkpoint is read as ever; `finalize` rounds them.
-A rank that keeps some of the inputs of a matrix reads all of them: scales are chosen over whole rows, so that any number
-of ranks has the same weights, and so has a checkpoint that `qanat quantize` made.
+The layers keep the parameters that they have unquantised, so that the checkpoint is read as ever; `finalize` rounds
+them. A rank that keeps some of the inputs of a matrix reads all of them: scales are chosen over whole rows, so that
+any number of ranks has the same weights, and so has a checkpoint that `qanat quantize` made.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Our own schemes: which matrices of a model become whole numbers, at load and in a checkpoint alike.
 
-A CPU pays by the byte, so these quantise more than the recipes for accelerators do: the head, the embedding and the delta
-net's projections too. What is small and steers much stays as it is: norms, routers, gates, the delta net's decay.
+A CPU pays by the byte, so these quantise more than the recipes for accelerators do: the head, the embedding and the
+delta net's projections too. What is small and steers much stays as it is: norms, routers, gates, the delta net's
+decay.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ def precision_of(scheme: str, layer: str, num_outputs: int, num_inputs: int) -> 
     Args:
         scheme: its name, one of `qanat.config.quantization.AT_LOAD`.
         layer: its name in the model, such as "model.layers.0.mlp.experts".
-        num_outputs, num_inputs: rows and columns of the matrix, whole.
+        num_outputs: rows of the whole matrix.
+        num_inputs: columns of the whole matrix.
     """
     if layer.endswith(NEVER):
         return None

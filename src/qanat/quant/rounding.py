@@ -1,12 +1,13 @@
 """From float matrices to whole numbers and scales: how our own schemes round.
 
-A scale is searched that makes the squared error of its group small. For whole numbers q that some trial scale gives, the
-best scale is the least-squares one, sum(w x q) / sum(w q q), and it lowers the error by sum(w x q)^2 / sum(w q q) below
-that of all zeros; so the trial with the largest such gain wins. w is how much an input counts: 1, or what calibration
-measured. The plain scale (largest value onto the largest number) is kept where the search does not beat it.
+A scale is searched that makes the squared error of its group small. For whole numbers q that some trial scale gives,
+the best scale is the least-squares one, sum(w x q) / sum(w q q), and it lowers the error by sum(w x q)^2 / sum(w q q)
+below that of all zeros; so the trial with the largest such gain wins. w is how much an input counts: 1, or what
+calibration measured. The plain scale (largest value onto the largest number) is kept where the search does not beat
+it.
 
-Every sum is a fixed tree of elementwise additions, and nothing else here depends on an order: the result is the same for
-any number of threads, any number of rows at a time, and on every processor.
+Every sum is a fixed tree of elementwise additions, and nothing else here depends on an order: the result is the same
+for any number of threads, any number of rows at a time, and on every processor.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ LEAST_IMPORTANCE = 1e-3
 """Of an input that calibration never saw, as a share of the mean: it may come up later."""
 
 _PIECE_VALUES = 32_000
-"""Values worked on at a time: they stay in a core's cache, and torch does not split what is below 32,768 over threads."""
+"""Values worked on at a time: they stay in a core's cache, and torch does not split what is below 32,768 over
+threads."""
 
 _Bounds = tuple[int, int]
 
