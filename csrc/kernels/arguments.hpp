@@ -22,12 +22,15 @@ enum class Kind : int32_t { kFp32, kBf16, kInt8, kInt4 };
 // stream. Segment s holds inputs s * segment_length and on; what is beyond the matrix is zero. A panel is
 //   fp32, bf16  values [2][segment_length][4][16]
 //   int8        values [num_segments][segment_length / 4][16][4], scales fp32 [16], and bias fp32 [16] if it has one
-//   int4        see int4.hpp
+//   int4        in each of num_segments: [segment_length / 8][16][4] bytes of two weights (inputs i and i + 4, each as
+//               w + 8, the first in the lower half), scales [segment_length / cell][16], up to a multiple of 64 bytes
 struct PackedView {
     const void* data;
     Kind kind;
     size_t num_outputs, num_inputs, segment_length;
-    size_t group_size;  // int4: inputs that share a scale
+    size_t group_size;   // int4: inputs that share a scale
+    size_t cell;         // int4: those of them that lie in one segment, summed as integers; a multiple of 8
+    bool is_scale_bf16;  // int4
     bool has_bias;
     bool is_static;  // activations are quantised as round(x / static_scale + static_offset)
     float static_scale, static_offset;
@@ -40,6 +43,14 @@ struct PackedView {
         return is_quantised() ? (num_inputs + segment_length - 1) / segment_length : kSegments;
     }
     QANAT_MEMBER size_t row_length() const { return segment_length * num_segments(); }
+    QANAT_MEMBER size_t num_cells() const { return segment_length / cell; }  // of a segment
+    QANAT_MEMBER size_t int4_segment_bytes() const {
+        const size_t scale_bytes = num_cells() * kPanelOutputs * (is_scale_bf16 ? 2 : 4);
+        return segment_length * kPanelOutputs / 2 + (scale_bytes + 63) / 64 * 64;
+    }
+    // Of a quantised row: sums over parts of it that go with its values.
+    QANAT_MEMBER size_t sum_length() const { return kind == Kind::kInt4 ? cell : segment_length; }
+    QANAT_MEMBER size_t num_sums() const { return kind == Kind::kInt4 ? row_length() / cell : kSegments; }
     QANAT_MEMBER size_t panel_bytes() const {
         const size_t num_values = kPanelOutputs * row_length();
         const size_t row_bytes = kPanelOutputs * sizeof(float);
@@ -47,7 +58,7 @@ struct PackedView {
             case Kind::kFp32: return num_values * 4;
             case Kind::kBf16: return num_values * 2;
             case Kind::kInt8: return num_values + row_bytes * (has_bias ? 2 : 1);
-            case Kind::kInt4: return 0;  // not built yet
+            case Kind::kInt4: return num_segments() * int4_segment_bytes();
         }
         return 0;
     }
@@ -81,7 +92,7 @@ struct Rows {
     QANAT_MEMBER size_t start(size_t row) const { return row / num_inner * outer_stride + row % num_inner * inner_stride; }
 };
 
-// Source of a quantised matrix; int8 values and fp32 scales [num_outputs, groups], contiguous.
+// Source of a quantised matrix; int8 values and fp32 scales [num_outputs, groups], contiguous. Int4 values are -8..7.
 struct QuantisedPackArguments {
     const int8_t* values;  // [num_outputs, num_inputs]
     const float *scales, *bias;
@@ -93,7 +104,8 @@ struct QuantisedPackArguments {
 struct QuantisedRows {
     int8_t* values;   // [T][row_length]
     float* scales;    // [T][8]; NaN where the segment held a value that is not finite
-    int32_t* sums;    // [T][8]: of the segment's values, for code whose other operand is unsigned
+    int32_t* sums;    // [T][num_sums]: what code with an unsigned operand adds; int8: the sum of each segment's values,
+                      // int4: -8 times that of each cell's
 };
 
 struct QuantiseArguments {
@@ -254,12 +266,18 @@ struct KernelTable {
     void (*functions)(int which, const float* x, float* out, size_t count);
 };
 
-// Those of quantised matrices, which have instruction sets of their own. `linear` of one kind of matrix.
+// Those of one kind of quantised matrices.
+struct QuantisedKernels {
+    void (*pack)(const QuantisedPackArguments&, size_t first_panel, size_t last_panel);
+    void (*linear)(const QuantisedArguments&, size_t first_row, size_t last_row, size_t first_panel, size_t last_panel);
+    void (*rows)(const TableArguments&, size_t first_row, size_t last_row);
+};
+
+// Those of quantised matrices, which have instruction sets of their own.
 struct QuantisedTable {
     void (*quantise)(const QuantiseArguments&, size_t first_row, size_t last_row);
-    void (*pack_int8)(const QuantisedPackArguments&, size_t first_panel, size_t last_panel);
-    void (*linear_int8)(const QuantisedArguments&, size_t first_row, size_t last_row, size_t first_panel, size_t last_panel);
-    void (*rows_int8)(const TableArguments&, size_t first_row, size_t last_row);
+    QuantisedKernels int8, int4;
+    QANAT_MEMBER const QuantisedKernels& of(Kind kind) const { return kind == Kind::kInt4 ? int4 : int8; }
 };
 
 const KernelTable& scalar_kernels();

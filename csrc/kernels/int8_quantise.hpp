@@ -54,6 +54,17 @@ QANAT_INLINE void quantise_segment(const QuantiseArguments& a, size_t start, siz
     *scale = a.packed.is_static ? a.packed.static_scale : largest / kLargest;
 }
 
+// See QuantisedRows.
+QANAT_INLINE void sum_parts(const PackedView& packed, const int8_t* values, int32_t* sums) {
+    const size_t length = packed.sum_length(), count = packed.row_length() / length;
+    const int32_t factor = packed.kind == Kind::kInt4 ? -8 : 1;
+    for (size_t part = 0; part < count; ++part) {
+        int32_t total = 0;
+        for (size_t i = 0; i < length; ++i) total += values[part * length + i];
+        sums[part] = factor * total;
+    }
+}
+
 static void quantise(const QuantiseArguments& a, size_t first_row, size_t last_row) {
     const size_t length = a.packed.segment_length, num_segments = a.packed.num_segments();
     for (size_t row = first_row; row < last_row; ++row) {
@@ -63,10 +74,8 @@ static void quantise(const QuantiseArguments& a, size_t first_row, size_t last_r
             const size_t left = a.packed.num_inputs - s * length;
             quantise_segment(a, start + s * length, left < length ? left : length, to + s * length,
                              a.out.scales + row * kSegments + s);
-            int32_t total = 0;
-            for (size_t i = 0; i < length; ++i) total += to[s * length + i];
-            a.out.sums[row * kSegments + s] = total;
         }
+        sum_parts(a.packed, to, a.out.sums + row * a.packed.num_sums());
     }
 }
 

@@ -52,7 +52,7 @@ void PackedMatrix::fill_quantised(const int8_t* values, const float* scales, con
                                                bias ? bias + index * view_.num_outputs : nullptr,
                                                view_,
                                                static_cast<char*>(buffer_.data()) + index * view_.size_bytes()};
-        runtime.quantised().pack_int8(arguments, first, last);
+        runtime.quantised().of(view_.kind).pack(arguments, first, last);
     });
 }
 
@@ -83,7 +83,7 @@ void run_embedding(const int64_t* token_ids, size_t num_rows, const PackedMatrix
         std::lock_guard<std::mutex> turn(runtime.turn());
         const TableArguments arguments{packed, token_ids, out, is_out_bf16};
         runtime.pool().run(num_rows, double(num_rows * packed.num_inputs) * 4, [&](size_t begin, size_t end) {
-            runtime.quantised().rows_int8(arguments, begin, end);
+            runtime.quantised().of(packed.kind).rows(arguments, begin, end);
         });
         return;
     }

@@ -5,14 +5,14 @@ namespace qanat {
 size_t Prepared::size_bytes(const PackedView& packed, size_t num_rows) {
     if (!packed.is_quantised()) return Scratch::size_of<float>(num_rows * packed.row_length());
     return Scratch::size_of<int8_t>(num_rows * packed.row_length()) +
-           2 * Scratch::size_of<float>(num_rows * kSegments);
+           Scratch::size_of<float>(num_rows * kSegments) + Scratch::size_of<int32_t>(num_rows * packed.num_sums());
 }
 
 Prepared::Prepared(Runtime& runtime, const PackedView& packed, size_t num_rows) : runtime_(runtime), packed_(packed) {
     Scratch& scratch = runtime.scratch();
     if (packed.is_quantised())
         quantised_ = {scratch.take<int8_t>(num_rows * packed.row_length()), scratch.take<float>(num_rows * kSegments),
-                      scratch.take<int32_t>(num_rows * kSegments)};
+                      scratch.take<int32_t>(num_rows * packed.num_sums())};
     else
         wide_ = scratch.take<float>(num_rows * packed.row_length());
 }
@@ -29,7 +29,7 @@ void Prepared::multiply(const PackedView& matrix, const Target& target, size_t f
     if (packed_.is_quantised()) {
         const QuantisedArguments arguments{quantised_, matrix, target.out, target.out_stride, target.is_out_bf16,
                                            target.in_rows, target.out_rows};
-        runtime_.quantised().linear_int8(arguments, first_row, last_row, first_panel, last_panel);
+        runtime_.quantised().of(packed_.kind).linear(arguments, first_row, last_row, first_panel, last_panel);
         return;
     }
     const LinearArguments arguments{wide_, matrix, target.out, target.out_stride, target.is_out_bf16, target.in_rows,

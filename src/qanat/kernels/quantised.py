@@ -83,7 +83,7 @@ class Int4Matrix:
 
     Attributes:
         values: int8 [out, in], -8..7, one value a byte.
-        scales: fp32 [out, in / group_size].
+        scales: fp32 [out, in / group_size], or bf16 where they are rounded to it.
         group_size: inputs that share a scale; divides the number of inputs.
         segment_length: as for `Int8Matrix`.
     """

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from qanat.kernels.native import module
+from qanat.kernels.native.packed import PackedWeight
 
 THREADS = (1, 2, 5)
 TYPES = (torch.float32, torch.bfloat16)
@@ -19,6 +21,12 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
     return torch.equal(a.contiguous().view(torch.uint8), b.contiguous().view(torch.uint8))
+
+
+def bytes_of(packed: PackedWeight) -> Tensor:
+    """A copy of the memory of a packed weight."""
+    memory = (ctypes.c_char * packed.size_bytes).from_address(packed.address)
+    return torch.frombuffer(memory, dtype=torch.uint8).clone()
 
 
 def on_every_path(run: Callable[[], Sequence[Tensor]]) -> Sequence[Tensor]:

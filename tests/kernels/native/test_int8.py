@@ -16,7 +16,7 @@ from qanat.kernels.native.packed import PackedWeight, pack, packed_bytes
 from qanat.kernels.providers import stored_bytes
 from qanat.kernels.quantised import Int8Matrix, StaticScale
 from qanat.kernels.reference import quantised as reference
-from tests.kernels.native.paths import TYPES, on_every_path, same_bits
+from tests.kernels.native.paths import TYPES, bytes_of, on_every_path, same_bits
 
 EXTREMES = (-128, -127, 0, 127)
 
@@ -200,7 +200,7 @@ def test_mapped_memory_is_as_good_as_packed(kind: str) -> None:
     assert packed.size_bytes == packed.nbytes == packed_bytes(weight) == stored_bytes(weight)
     memory = torch.empty(packed.size_bytes + 64, dtype=torch.uint8)
     aligned = memory[-memory.data_ptr() % 64 :][: packed.size_bytes]
-    aligned.copy_(_bytes_of(packed))
+    aligned.copy_(bytes_of(packed))
     again = PackedWeight.mapped(packed.header(), aligned.data_ptr(), memory)
     assert again.shape == packed.shape == weight.shape and again.header() == packed.header()
     assert again.address == aligned.data_ptr()
@@ -213,14 +213,7 @@ def test_mapped_memory_is_as_good_as_packed(kind: str) -> None:
 
 def test_packed_memory_is_the_same_on_every_instruction_set() -> None:
     weight = matrix(50, 77, has_bias=True)
-    on_every_path(lambda: (_bytes_of(pack(weight)),))
-
-
-def _bytes_of(packed: PackedWeight) -> Tensor:
-    import ctypes
-
-    memory = (ctypes.c_char * packed.size_bytes).from_address(packed.address)
-    return torch.frombuffer(memory, dtype=torch.uint8).clone()
+    on_every_path(lambda: (bytes_of(pack(weight)),))
 
 
 @pytest.mark.parametrize("static", [None, StaticScale(0.5, 7.0)])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from qanat.kernels.quantised import NUM_SEGMENTS, Int8Matrix, QuantisedMatrix, StaticScale
+from qanat.kernels.quantised import NUM_SEGMENTS, Int4Matrix, Int8Matrix, QuantisedMatrix, StaticScale
 
 PANEL_OUTPUTS = 16
 HALF_SEGMENTS = 4
@@ -25,6 +26,8 @@ def unpacked(header: Mapping[str, Any], address: int, shape: torch.Size) -> Tens
     """
     if header["kind"] == "int8":
         return _int8(header, address, shape)
+    if header["kind"] == "int4":
+        return _int4(header, address, shape)
     dtype = torch.float32 if header["kind"] == "fp32" else torch.bfloat16
     length = header["segment_length"]
     size = PANEL_OUTPUTS * NUM_SEGMENTS * length * dtype.itemsize
@@ -52,6 +55,26 @@ def _int8(header: Mapping[str, Any], address: int, shape: torch.Size) -> Int8Mat
         None if bias is None else _cut(bias, single).squeeze(-1),
         length,
     )
+
+
+def _int4(header: Mapping[str, Any], address: int, shape: torch.Size) -> Int4Matrix:
+    length, group_size = header["segment_length"], header["group_size"]
+    cell = math.gcd(length, group_size)
+    scale_type = torch.bfloat16 if header["is_scale_bf16"] else torch.float32
+    num_segments = -(-header["num_inputs"] // length)
+    weight_bytes = PANEL_OUTPUTS * length // 2
+    scale_bytes = length // cell * PANEL_OUTPUTS * scale_type.itemsize
+    segment_bytes = weight_bytes + -(-scale_bytes // 64) * 64
+    panels = _panels(header, address, num_segments * segment_bytes)
+    segments = panels.view(*panels.shape[:2], num_segments, segment_bytes)
+    packed = segments[..., :weight_bytes].reshape(*segments.shape[:3], -1, PANEL_OUTPUTS, 1, 4)
+    pairs = torch.cat((packed & 15, packed >> 4), -2).to(torch.int8) - 8
+    values = pairs.permute(0, 1, 4, 2, 3, 5, 6).reshape(panels.shape[0], -1, num_segments * length)
+    scales = segments[..., weight_bytes : weight_bytes + scale_bytes].contiguous().view(scale_type)
+    cells = scales.view(*scales.shape[:3], -1, PANEL_OUTPUTS).permute(0, 1, 4, 2, 3)
+    of_inputs = cells.reshape(panels.shape[0], values.shape[1], -1)[..., :: group_size // cell].float()
+    groups = torch.Size([*shape[:-1], shape[-1] // group_size])
+    return Int4Matrix(_cut(values, shape), _cut(of_inputs, groups), group_size, length)
 
 
 def _panels(header: Mapping[str, Any], address: int, panel_bytes: int) -> Tensor:

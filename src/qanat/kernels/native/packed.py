@@ -14,12 +14,15 @@ from qanat.kernels.native.module import native
 from qanat.kernels.native.tensors import FLOAT_TYPES, is_bf16, new
 from qanat.kernels.quantised import NUM_SEGMENTS, Int8Matrix, QuantisedMatrix
 
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 """Grows when the contents of packed memory change: whoever keeps some on disk keeps this beside it."""
 
 Header = dict[str, Any]
-"""What `PackedMatrix` is made from: kind, num_matrices, num_outputs, num_inputs, segment_length, group_size, has_bias,
-is_static, static_scale, static_offset; plain numbers, bools and one string."""
+"""What `PackedMatrix` is made from: kind, num_matrices, num_outputs, num_inputs, segment_length, group_size,
+is_scale_bf16, has_bias, is_static, static_scale, static_offset; plain numbers, bools and one string."""
+
+INT4_STEP = 8
+"""Inputs of an output that stand beside each other in a packed int4 matrix: its cells are multiples of it."""
 
 PLAIN_KINDS = {torch.float32: "fp32", torch.bfloat16: "bf16"}
 
@@ -93,7 +96,10 @@ def plain_type(weight: PackedWeight) -> torch.dtype | None:
 
 
 def header_of(weight: Tensor | QuantisedMatrix) -> Header:
-    """The header of a weight once it is packed, by its shape and type only."""
+    """The header of a weight once it is packed, by its shape and type only.
+
+    int4 scales in fp32 that bf16 has too are kept in bf16; of a tensor without values it is not known, and fp32 counts.
+    """
     *stack, num_outputs, num_inputs = weight.shape
     header = {
         "kind": "int4",
@@ -102,6 +108,7 @@ def header_of(weight: Tensor | QuantisedMatrix) -> Header:
         "num_inputs": num_inputs,
         "segment_length": -(-num_inputs // NUM_SEGMENTS),
         "group_size": 0,
+        "is_scale_bf16": False,
         "has_bias": False,
         "is_static": False,
         "static_scale": 1.0,
@@ -111,7 +118,7 @@ def header_of(weight: Tensor | QuantisedMatrix) -> Header:
         return {**header, "kind": PLAIN_KINDS[weight.dtype]}
     header["segment_length"] = weight.inputs_per_segment
     if not isinstance(weight, Int8Matrix):
-        return {**header, "group_size": weight.group_size}
+        return {**header, "group_size": weight.group_size, "is_scale_bf16": _is_exact_in_bf16(weight.scales)}
     header |= {"kind": "int8", "has_bias": weight.bias is not None}
     if weight.static is not None:
         header |= {
@@ -122,9 +129,17 @@ def header_of(weight: Tensor | QuantisedMatrix) -> Header:
     return header
 
 
+def _is_exact_in_bf16(scales: Tensor) -> bool:
+    if scales.dtype == torch.bfloat16 or scales.is_meta:
+        return scales.dtype == torch.bfloat16
+    return torch.equal(scales.bfloat16().float(), scales.float())
+
+
 def is_packable(weight: Tensor | QuantisedMatrix) -> bool:
     """True for the types that the module has products for."""
-    return weight.dtype in FLOAT_TYPES if isinstance(weight, Tensor) else isinstance(weight, Int8Matrix)
+    if isinstance(weight, Tensor):
+        return weight.dtype in FLOAT_TYPES
+    return isinstance(weight, Int8Matrix) or weight.inputs_per_cell % INT4_STEP == 0
 
 
 def packed_bytes(weight: Tensor | QuantisedMatrix) -> int:
