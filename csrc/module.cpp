@@ -1,6 +1,7 @@
 // The Python module. Tensors come as addresses and sizes: no header of torch is needed, and nothing is converted on the
 // way. Shapes, types and strides are checked by the Python side (qanat.kernels.native), which alone calls this.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -8,6 +9,7 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "limits/limits.hpp"
 #include "ops/ops.hpp"
 #include "runtime/tape.hpp"
 
@@ -213,6 +215,23 @@ void bind_sequence(nb::module_& m) {
     });
 }
 
+void bind_limits(nb::module_& m) {
+    m.def("rate_loops", [] {
+        std::vector<std::pair<std::string, std::string>> found;
+        for (const RateLoop& loop : rate_loops())
+            found.emplace_back(loop.name, loop.operands == Operands::kInt8 ? "int8" : "float32");
+        return found;
+    }, "(instruction set, operands) of which a rate can be measured.");
+    m.def("multiply_add_rate", [](const std::string& name, bool is_int8, double seconds) {
+        nb::gil_scoped_release free;
+        return multiply_add_rate(name, is_int8 ? Operands::kInt8 : Operands::kFloat, seconds);
+    }, "Multiply-adds per second of all threads.");
+    m.def("read_seconds", [](Address data, size_t size_bytes) {
+        nb::gil_scoped_release free;
+        return read_seconds(at<const void>(data), size_bytes);
+    }, "Seconds to read aligned memory once with all threads.");
+}
+
 }  // namespace
 
 NB_MODULE(_module, m) {
@@ -223,4 +242,5 @@ NB_MODULE(_module, m) {
     bind_products(m);
     bind_rowwise(m);
     bind_sequence(m);
+    bind_limits(m);
 }

@@ -11,7 +11,7 @@ import time
 
 MAX_HELP_S = 0.3
 NUM_TRIES = 5
-TORCH_FREE = ("core", "config", "cache", "deploy", "scheduler", "server", "cli")
+TORCH_FREE = ("core", "config", "cache", "deploy", "scheduler", "server", "bench", "cli")
 
 # Imports every module of a package; its exit code says whether that loaded torch.
 IMPORT_ALL = """

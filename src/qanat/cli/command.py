@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ class Command:
         description: what it does, for its own help.
         examples: command lines, one each.
         groups: groups of engine flags that it takes.
-        own: a dataclass of flags of its own.
+        own: a dataclass of flags of its own; those that it inherits count too.
         word: placeholder of the word that it takes beside flags; empty for none.
         word_help: what that word is.
         takes_file: whether settings may stand in a file given as --config.
@@ -70,7 +71,15 @@ class Command:
     def options(self) -> list[Option]:
         """All its flags, its own first."""
         files = (FileOptions,) if self.takes_file else ()
-        return [one for group in (self.own, *files, *self.groups) for one in options_of(group)]
+        return self.own_options + [one for group in (*files, *self.groups) for one in options_of(group)]
+
+    @property
+    def own_options(self) -> list[Option]:
+        """Flags of its own: of its dataclass and of those that it inherits from, but for its groups."""
+        bases = [
+            base for base in self.own.__mro__ if dataclasses.is_dataclass(base) and base not in self.groups
+        ]
+        return [one for base in bases for one in options_of(base)]
 
 
 @dataclass(frozen=True)
@@ -115,7 +124,7 @@ def read_invocation(
     grammar = Grammar.of(command.options)
     line = read_command_line(arguments, grammar)
     flags, notes = settings_of_flags(line.written, grammar.kinds)
-    own_names = {one.flag[2:]: one for group in (command.own, FileOptions) for one in options_of(group)}
+    own_names = {one.flag[2:]: one for one in (*command.own_options, *options_of(FileOptions))}
     own, own_notes = merge(
         [
             [setting for setting in flags if setting.name in own_names],
@@ -154,7 +163,7 @@ def read_invocation(
 
 def _own_variables(command: Command) -> dict[str, Option]:
     """The command's own flags by variable; a name that the engine has too stays the engine's."""
-    return {one.variable: one for one in options_of(command.own) if one.name not in OPTIONS}
+    return {one.variable: one for one in command.own_options if one.name not in OPTIONS}
 
 
 def _model_of_word(words: Sequence[str], flags: Sequence[Setting]) -> list[Setting]:

@@ -16,6 +16,7 @@ COMMANDS = {
     "plan": "Show every setting with its reason, and the memory to the byte, without loading weights.",
     "doctor": "Check this installation and this machine, and say what to do.",
     "router": "One address in front of any number of engines; it loses no stream.",
+    "bench": "Measure kernels and models beside the machine's own limits.",
     "deploy": "Plan, write, check, verify and diagnose vLLM-Ascend services.",
 }
 """Each is a module of this package with a function `main(arguments) -> exit code`."""

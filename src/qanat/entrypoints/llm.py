@@ -10,6 +10,7 @@ from typing import Any
 from rich.progress import Progress
 
 from qanat.config.engine_config import EngineConfig
+from qanat.config.env import Environment
 from qanat.config.prepare import prepare
 from qanat.config.wishes import from_keywords
 from qanat.core.constraint import Thinking
@@ -48,7 +49,25 @@ class LLM:
     """
 
     def __init__(self, model: str | None = None, **options: Any) -> None:
-        prepared = prepare(_in_one_process(from_keywords({"model": model, **options})))
+        self._start(from_keywords({"model": model, **options}), None)
+
+    @classmethod
+    def of(cls, wishes: EngineConfig, environment: Environment | None = None) -> LLM:
+        """The model that these wishes ask for.
+
+        Args:
+            wishes: what the arguments of the constructor are turned into.
+            environment: variables that were read with them; those of this process unless given.
+
+        Raises:
+            QanatError: as the constructor does.
+        """
+        llm = cls.__new__(cls)
+        llm._start(wishes, environment)
+        return llm
+
+    def _start(self, asked: EngineConfig, environment: Environment | None) -> None:
+        prepared = prepare(_in_one_process(asked), environment)
         wishes = prepared.wishes
         check_chat_options(wishes.chat_template, wishes.default_chat_template_kwargs)
         defaults, decisions = read_sampling_defaults(
@@ -73,6 +92,10 @@ class LLM:
     def get_default_sampling_params(self) -> SamplingParams:
         """What holds where no sampling_params are given: the recommendation of the checkpoint's authors."""
         return self._default_sampling_params
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text, as `generate` reads it."""
+        return self._encoder.encode(text)
 
     def generate(
         self,

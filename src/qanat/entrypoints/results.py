@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 
 from qanat.core.events import GenerationEvent, PositionLogprobs
@@ -50,6 +51,8 @@ class Generation:
         prompt_logprobs: one entry per prompt token, None for the first, if asked for.
         outputs: one per choice, by index.
         num_cached_tokens: prompt tokens supplied by the prefix cache.
+        first_token_at, last_token_at: when the first and the last token so far came, in seconds on the clock of
+            `time.perf_counter`; 0 before.
     """
 
     prompt: str | None
@@ -57,9 +60,14 @@ class Generation:
     outputs: list[Completion]
     prompt_logprobs: list[PositionLogprobs | None] | None = None
     num_cached_tokens: int = 0
+    first_token_at: float = 0.0
+    last_token_at: float = 0.0
 
     def add(self, event: GenerationEvent) -> None:
         """Appends one event."""
+        if event.token_ids:
+            self.last_token_at = time.perf_counter()
+            self.first_token_at = self.first_token_at or self.last_token_at
         self.outputs[event.index].add(event)
         if event.prompt_logprobs is not None:
             self.prompt_logprobs = event.prompt_logprobs

@@ -56,6 +56,10 @@ class Op(Generic[P, R]):
         """The provider that every op has."""
         return self._providers[REFERENCE]
 
+    def provider(self, name: str) -> Provider:
+        """One of its providers, usable here or not; the reference where there is none of this name."""
+        return self._providers.get(name, self.reference)
+
     @property
     def chosen(self) -> Provider:
         """The provider that calls go to."""

@@ -79,7 +79,7 @@ def test_very_many_wishes_are_planned_or_refused(wish: Wish) -> None:
 @given(few_wishes() | any_wishes())
 def test_the_command_line_of_a_wish_asks_for_that_wish(wish: Wish) -> None:
     from qanat.cli.deploy_actions.plan import COMMAND, PlanFlags, read_wish
-    from qanat.cli.deploy_actions.reading import read_action
+    from qanat.cli.reading import read_action
 
     words = shlex.split(shlex.join(arguments_of(wish)))
     try:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from qanat.cli.deploy_actions.plan import COMMAND, PlanFlags, read_wish
-from qanat.cli.deploy_actions.reading import read_action
+from qanat.cli.reading import read_action
 from qanat.deploy.plan.errors import ImpossibleWish
 from qanat.deploy.plan.planner import plan, plan_once
 from qanat.deploy.plan.wish import Topology, Wish

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from qanat.cli.command import Command
 from qanat.cli.deploy_actions.neighbours import Neighbours
-from qanat.cli.deploy_actions.reading import read_action, say, say_json
+from qanat.cli.reading import read_action, say, say_json
 from qanat.cli.terminal import tell
 from qanat.config.options import option
 from qanat.config.values import Kind

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qanat.cli.command import Command
-from qanat.cli.deploy_actions.reading import read_action, say, say_json
+from qanat.cli.reading import read_action, say, say_json
 from qanat.cli.terminal import tell
 from qanat.config.options import option
 from qanat.config.values import Kind

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from qanat.cli.command import Command
-from qanat.cli.deploy_actions.reading import read_action, say
+from qanat.cli.reading import read_action, say
 from qanat.config.options import option
 from qanat.config.values import Kind
 from qanat.core.errors import ConfigError

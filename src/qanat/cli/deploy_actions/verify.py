@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from qanat.cli.command import Command
-from qanat.cli.deploy_actions.reading import read_action, say, say_json
+from qanat.cli.reading import read_action, say, say_json
 from qanat.config.options import option
 from qanat.config.values import Kind
 from qanat.core.errors import ConfigError

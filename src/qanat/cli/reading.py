@@ -1,4 +1,4 @@
-"""What the actions of `qanat deploy` share: reading their command line, writing their result."""
+"""What commands without engine flags share: reading their command line, writing their result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OptionsT = TypeVar("OptionsT")
 def read_action(
     command: Command, options: type[OptionsT], arguments: Sequence[str]
 ) -> tuple[OptionsT, tuple[str, ...]]:
-    """The flags of an action as an instance of `options`, and the words beside them.
+    """The flags of a command as an instance of `options`, and the words beside them.
 
     `options` is the command's own dataclass, and inherits from those of its groups. Flags that were not given keep
     the default of their field.

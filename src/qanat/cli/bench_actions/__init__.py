@@ -1,0 +1,1 @@
+"""The actions of `qanat bench`, one file each."""
