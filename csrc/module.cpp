@@ -103,6 +103,10 @@ void bind_packed(nb::module_& m) {
             nb::gil_scoped_release free;
             self.fill_quantised(at<const int8_t>(values), at<const float>(scales), at<const float>(bias));
         })
+        .def("move_to", [](PackedMatrix& self, Address address) {
+            nb::gil_scoped_release free;
+            self.move_to(at(address));
+        })
         .def_prop_ro("address", [](const PackedMatrix& p) { return reinterpret_cast<Address>(p.view().data); })
         .def_prop_ro("size_bytes", &PackedMatrix::size_bytes);
 }

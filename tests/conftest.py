@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import random
+import shutil
 import signal
 import sys
+import tempfile
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -12,6 +16,10 @@ from hypothesis import HealthCheck, settings
 # How long an example takes depends on what else the machine does, so it decides nothing.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+
+# Packed weights of the models that tests serve are kept for the session only, and nobody's own are read.
+os.environ["QANAT_CACHE_DIR"] = tempfile.mkdtemp(prefix="qanat-tests-")
+atexit.register(shutil.rmtree, os.environ["QANAT_CACHE_DIR"], ignore_errors=True)
 
 # A shell that runs the suite in the background (`&`, nohup) has it ignore these, and whoever it starts inherits that:
 # a test that interrupts a process would wait for ever, as the process does what it was told.

@@ -31,6 +31,12 @@ void share_panels(Runtime& runtime, const PackedMatrix& matrix, const Pack& pack
 
 }  // namespace
 
+void PackedMatrix::move_to(const void* address) {
+    std::lock_guard<std::mutex> turn(Runtime::get().turn());
+    view_.data = address;
+    buffer_ = Buffer(0);
+}
+
 void PackedMatrix::fill_plain(const void* source, size_t stride, size_t matrix_stride) {
     Runtime& runtime = Runtime::get();
     std::lock_guard<std::mutex> turn(runtime.turn());

@@ -17,6 +17,9 @@ public:
     // From contiguous int8 values [num_matrices][num_outputs][num_inputs], fp32 scales and biases (null: none).
     void fill_quantised(const int8_t* values, const float* scales, const float* bias);
 
+    // Uses a copy of the same matrices at another address from the next op on; memory of its own is given up.
+    void move_to(const void* address);
+
     const PackedView& view() const { return view_; }
     PackedView view(size_t index) const {
         PackedView one = view_;

@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
+from qanat.cli.doctor import read_options
+from qanat.cli.doctor_checks.cache_work import check_cache
 from qanat.cli.main import main
 from qanat.cli.terminal import ENGINE_MODULES
+from qanat.core.cache_folder import CacheFolder
 
 WITHOUT_ENGINE = f"import sys; sys.modules.update(dict.fromkeys({ENGINE_MODULES!r}))\n"
 """At the start of a process: the packages of the engine cannot be found, as where only the base is installed."""
@@ -94,8 +97,50 @@ def test_an_allocator_that_did_not_load_and_variables_without_meaning_are_named(
     assert "hush-hush" not in result.stdout
 
 
+@pytest.fixture
+def kept(tmp_path: Path) -> CacheFolder:
+    folder = CacheFolder(tmp_path / "cache" / "packed")
+    for letter in "ab":
+        piece = memoryview(bytes(100_000))
+        folder.store(letter * 64, [piece], [100_000], made_by="test", label="", description=None)
+    return folder
+
+
+def test_the_cache_is_shown_verified_and_cleared(
+    kept: CacheFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("QANAT_CACHE_DIR", str(kept.path.parent))
+    shown = check_cache(read_options(["--cache-max-bytes", "1GiB"])[1])
+    facts = shown.facts
+    assert (facts["num_entries"], facts["mode"], facts["max_bytes"]) == (2, "0700", 2**30)
+    assert str(kept.path) in shown.message
+    assert main(["doctor", "--verify-cache"]) == 0
+    assert capsys.readouterr().out == f"2 read in {kept.path}, 195.9 KiB; none damaged.\n"
+    with kept.path_of("a" * 64).open("r+b") as file:
+        file.write(b"X")
+    assert main(["doctor", "--verify-cache", "--json"]) == 1
+    problems = {each["name"]: each["problem"] for each in json.loads(capsys.readouterr().out)["entries"]}
+    assert problems == {f"{'a' * 64}.packed": "its weights are damaged", f"{'b' * 64}.packed": ""}
+    assert check_cache(read_options([])[1]).advice == "qanat doctor --clear-cache removes them"
+    assert main(["doctor", "--clear-cache"]) == 0
+    assert capsys.readouterr().out == f"2 files removed from {kept.path}, 195.9 KiB freed.\n"
+    assert main(["doctor", "--clear-cache", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["num_removed"] == 0
+
+
+def test_a_cache_that_cannot_be_used_is_a_warning(kept: CacheFolder) -> None:
+    kept.path.chmod(0o755)
+    shown = check_cache(read_options(["--cache-dir", str(kept.path.parent)])[1])
+    assert shown.state.value == "warning" and "chmod 700" in shown.message
+
+
 @pytest.mark.parametrize(
-    ("arguments", "part"), [(["model"], "takes flags only, got model"), (["--jsn"], "did you mean --json")]
+    ("arguments", "part"),
+    [
+        (["--clear-cache", "--verify-cache"], "leave one out"),
+        (["model"], "takes flags only, got model"),
+        (["--jsn"], "did you mean --json"),
+    ],
 )
 def test_a_wrong_command_line_exits_with_2(
     arguments: list[str], part: str, capsys: pytest.CaptureFixture[str]

@@ -115,7 +115,14 @@ def test_short_names_of_types(short: str, full: str) -> None:
         ({"quantization": "ascend"}, "--quantization", "bfloat16", "not quantised"),
         ({"compilation_config": {"cudagraph_mode": "NONE"}}, "--compilation-config", "no graphs", "eagerly"),
         ({"speculative_config": {"method": "mtp"}}, "--speculative-config", "no speculation", "not yet"),
-        ({"additional_config": {"enable_cpu_binding": True}}, "--additional-config", "no effect", "Ascend"),
+        ({"additional_config": {"enable_mlapo": True}}, "--additional-config", "no effect", "Ascend"),
+        (
+            {"additional_config": {"enable_cpu_binding": True}},
+            "--additional-config.enable_cpu_binding",
+            "--cpu-binding",
+            "this flag here",
+        ),
+        ({"cpu_binding": True}, "--cpu-binding", "processors 0-1", "no other is left for the server"),
         (
             {"profiler_config": {"profiler": "torch"}},
             "--profiler-config",

@@ -40,6 +40,7 @@ TWO_CORES = MachineInfo(
     total_bytes=8 * 2**30,
     available_bytes=4 * 2**30,
     memory_bound="free memory of the machine",
+    binding_order=(0, 1),
 )
 
 NO_VARIABLES: Environment = read_environment({})

@@ -13,7 +13,9 @@ from qanat.cli.terminal import check_template, decision_lines, echo, require_eng
 from qanat.config.engine_config import GROUPS, OPTIONS, EngineConfig
 from qanat.config.env import wanted_instruction_set
 from qanat.config.options import option
+from qanat.config.packed_cache import cache_root
 from qanat.config.prepare import Prepared, prepare
+from qanat.config.processors import number_ranges
 from qanat.config.replicas import CORE_PROCESS_BYTES, replica_bytes
 from qanat.config.resolved import ResolvedConfig
 from qanat.config.values import Kind
@@ -118,6 +120,9 @@ def settings(wishes: EngineConfig, config: ResolvedConfig, decisions: Sequence[D
         "dtype": config.dtype,
         "load_format": config.load_format,
         "seed": config.seed,
+        "packed_weights_cache": config.packed_cache is not None,
+        "cache_dir": str(cache_root(wishes.cache_dir)),
+        "cache_max_bytes": wishes.cache_max_bytes,
         "max_model_len": limits.max_model_len,
         "max_num_seqs": limits.max_num_seqs,
         "max_num_batched_tokens": limits.max_num_batched_tokens,
@@ -136,6 +141,7 @@ def settings(wishes: EngineConfig, config: ResolvedConfig, decisions: Sequence[D
         "tensor_parallel_size": config.tensor_parallel_size,
         "data_parallel_size": config.parallel.data_parallel_size,
         "num_threads": config.num_threads,
+        "cpu_binding": number_ranges(config.cpu_binding) or False,
         "enable_nan_check": config.is_nan_check_enabled,
         "max_logprobs": config.max_logprobs,
         "step_timeout_s": config.step_timeout_s,

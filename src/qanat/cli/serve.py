@@ -11,6 +11,7 @@ from qanat.cli.main import exit_code_of
 from qanat.cli.terminal import check_template, decision_lines, require_engine, tell
 from qanat.config.engine_config import GROUPS
 from qanat.config.prepare import prepare
+from qanat.core.affinity import keep_off
 from qanat.core.errors import QanatError
 from qanat.core.log_lines import JSON_FORMAT, write_log
 
@@ -72,6 +73,7 @@ def _serve(invocation: Invocation, say: Callable[[str], None]) -> int:
     check_template(prepared)
     for line in decision_lines(prepared.decisions):
         say(line)
+    keep_off(prepared.config.cpu_binding)  # what computes is started from here and binds itself
     if prepared.config.parallel.node_rank > 0:
         from qanat.executor.node_process import run_node
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from qanat.config.access_options import AccessOptions
+from qanat.config.disk_cache_options import DiskCacheOptions
 from qanat.config.operation_options import OperationOptions
 from qanat.config.options import Option, option, options_of
 from qanat.config.parallel_options import HostOptions, ParallelOptions, ReplicaOptions
@@ -171,6 +172,12 @@ class ExecutionOptions:
         "for small models.",
         minimum=1,
     )
+    cpu_binding: bool | None = option(
+        Kind.SWITCH,
+        None,
+        "Pin each computing thread to a processor of its own, second hardware threads of a core last, and keep the "
+        "server's own process off them. Default: off.",
+    )
     enforce_eager: bool = option(
         Kind.SWITCH, False, "No graph capture and replay; this version always runs so."
     )
@@ -187,7 +194,9 @@ class ExecutionOptions:
         aliases=("-sc",),
     )
     additional_config: Mapping[str, Any] | None = option(
-        Kind.JSON, None, "vLLM-Ascend's own options, as JSON; checked, without effect on this platform."
+        Kind.JSON,
+        None,
+        "vLLM-Ascend's own options, as JSON; checked, without effect on this platform but for enable_cpu_binding.",
     )
     profiler_config: Mapping[str, Any] | None = option(
         Kind.JSON,
@@ -330,6 +339,7 @@ class ServerOptions(AccessOptions):
 GROUPS: tuple[type, ...] = (
     ModelOptions,
     CacheOptions,
+    DiskCacheOptions,
     SchedulerOptions,
     ParallelOptions,
     ReplicaOptions,
@@ -345,6 +355,7 @@ GROUPS: tuple[type, ...] = (
 class EngineConfig(
     ModelOptions,
     CacheOptions,
+    DiskCacheOptions,
     SchedulerOptions,
     ParallelOptions,
     ReplicaOptions,

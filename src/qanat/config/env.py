@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from qanat.config.engine_config import OPTIONS
 from qanat.config.known_flags import HIDDEN, did_you_mean, known_flags, read_data
@@ -25,6 +26,8 @@ CLUSTER_KEY_VARIABLE = "QANAT_CLUSTER_KEY"
 """Holds the secret of a service on several hosts; see `qanat.config.cluster_key`."""
 ISA_VARIABLE = "QANAT_ISA"
 """Forces the native kernels to a lower instruction set than the processor's best, for tests and comparisons."""
+CACHE_VARIABLE = "QANAT_CACHE_DIR"
+"""Stands for --cache-dir."""
 _LINK_VALUE = re.compile(r"(tcp|udp|sctp)://")
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL")
 """A name that is not known may be a secret's, misspelled."""
@@ -131,6 +134,18 @@ def secret_of(name: str) -> str | None:
 def wanted_instruction_set() -> str:
     """The instruction set that the user forces; empty for the best."""
     return os.environ.get(ISA_VARIABLE, "").strip().lower()
+
+
+def own_cache_folder() -> Path:
+    """Where what can be made again is kept: QANAT_CACHE_DIR, else qanat in XDG_CACHE_HOME or ~/.cache.
+
+    The variable is read here too, as Python programs that pass no flags mean it as well. The path is not absolute
+    where this user has no home.
+    """
+    if own := os.environ.get(CACHE_VARIABLE, ""):
+        return Path(own).expanduser().absolute()
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    return Path(given if os.path.isabs(given) else os.path.expanduser("~/.cache")) / "qanat"
 
 
 @functools.cache

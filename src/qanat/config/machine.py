@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from qanat.config.processors import usable_processors
+from qanat.config.processors import in_binding_order, usable_processors
 
 SHOWN_INSTRUCTION_SETS = {
     "avx2": "AVX2",
@@ -45,6 +45,7 @@ class MachineInfo:
         total_bytes: memory of the machine.
         available_bytes: memory that the process can still take.
         memory_bound: what bounds it: "free memory of the machine" or "limit of the control group".
+        binding_order: numbers of the processors that the process may use, second threads of cores last.
     """
 
     platform: str
@@ -54,6 +55,7 @@ class MachineInfo:
     total_bytes: int
     available_bytes: int
     memory_bound: str
+    binding_order: tuple[int, ...] = ()
 
 
 def read_machine(root: Path = Path("/"), affinity: frozenset[int] | None = None) -> MachineInfo:
@@ -81,6 +83,7 @@ def read_machine(root: Path = Path("/"), affinity: frozenset[int] | None = None)
         total_bytes=total_bytes,
         available_bytes=available_bytes,
         memory_bound=bound,
+        binding_order=tuple(in_binding_order(usable_processors(root, affinity))),
     )
 
 

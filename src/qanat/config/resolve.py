@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 
+from qanat.config.binding import bound_processors
 from qanat.config.engine_config import EngineConfig
 from qanat.config.env import Environment
 from qanat.config.limits import cache_limits, dtype_name, scheduler_limits
 from qanat.config.machine import MachineInfo
 from qanat.config.model_config import ModelConfig
 from qanat.config.model_source import DEMO_NAME
+from qanat.config.packed_cache import packed_cache_settings
 from qanat.config.parallel import tensor_parallel_size
 from qanat.config.profiler import profiler_settings
 from qanat.config.quantization import settle_quantization
 from qanat.config.replicas import parallel_settings, replica_bytes
-from qanat.config.resolved import ResolvedConfig
+from qanat.config.resolved import CacheLimits, ResolvedConfig
 from qanat.config.structured import structured_settings
 from qanat.config.unbuilt import check_refused, decide_unbuilt
 from qanat.config.values import Kind, read_text
@@ -60,6 +62,7 @@ def resolve(
     parallel = parallel_settings(wishes, machine, num_ranks_here, said)
     quantization = settle_quantization(wishes, quantization, dtype, said)
     num_local = parallel.num_local_replicas
+    num_threads = _num_threads(wishes, model, machine, environment, (num_ranks_here, num_local), said)
     limits, open_limits = scheduler_limits(wishes, model, environment, said)
     config = ResolvedConfig(
         model_path=model_path,
@@ -67,14 +70,12 @@ def resolve(
         model=model,
         dtype=dtype,
         scheduler=limits,
-        cache=dataclasses.replace(
-            cache_limits(wishes, dtype, said),
-            available_bytes=replica_bytes(machine.available_bytes, num_local) if num_local > 1 else None,
-        ),
+        cache=_cache_limits(wishes, dtype, machine, num_local, said),
         load_format=wishes.load_format,
         quantization=quantization,
         seed=wishes.seed,
-        num_threads=_num_threads(wishes, model, machine, environment, (num_ranks_here, num_local), said),
+        num_threads=num_threads,
+        cpu_binding=bound_processors(wishes, machine, num_threads, num_ranks_here * num_local, said),
         is_nan_check_enabled=wishes.enable_nan_check,
         max_logprobs=wishes.max_logprobs,
         step_timeout_s=float(wishes.step_timeout_s or DEFAULT_STEP_TIMEOUT_S),
@@ -83,11 +84,22 @@ def resolve(
         parallel=parallel,
         open_limits=open_limits,
         profiler=profiler_settings(wishes.profiler_config, said),
+        packed_cache=packed_cache_settings(wishes, said),
         structured=structured_settings(
             wishes.structured_outputs_config, wishes.guided_decoding_backend, said
         ),
     )
     return config, said
+
+
+def _cache_limits(
+    wishes: EngineConfig, dtype: str, machine: MachineInfo, num_local: int, said: list[Decision]
+) -> CacheLimits:
+    """Of each replica of this host; several share its memory."""
+    limits = cache_limits(wishes, dtype, said)
+    if num_local == 1:
+        return limits
+    return dataclasses.replace(limits, available_bytes=replica_bytes(machine.available_bytes, num_local))
 
 
 def _dtype(wishes: EngineConfig, model: ModelConfig, said: list[Decision]) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 from qanat.config.model_config import ModelConfig
+from qanat.config.packed_cache import PackedCacheSettings
 from qanat.config.parallel_settings import ParallelSettings
 from qanat.config.profiler import ProfilerSettings
 from qanat.config.structured import StructuredSettings
@@ -87,6 +89,8 @@ class ResolvedConfig:
         open_limits: of "max_model_len" and "max_num_seqs", those that nobody set; the memory plan may lower them.
         profiler: how profiles are recorded; None if that is switched off.
         structured: how forms of outputs are compiled.
+        cpu_binding: processors that computing threads are pinned to, see `qanat.config.binding`; empty for none.
+        packed_cache: where packed weights are kept between starts; None for nowhere.
     """
 
     model_path: str
@@ -109,3 +113,23 @@ class ResolvedConfig:
     open_limits: tuple[str, ...] = ()
     profiler: ProfilerSettings | None = None
     structured: StructuredSettings = StructuredSettings()
+    packed_cache: PackedCacheSettings | None = None
+    cpu_binding: tuple[int, ...] = ()
+
+    def of_replica(self, rank: int) -> ResolvedConfig:
+        """The same with the processors of one replica of this host alone; none for those of other hosts."""
+        if not self.cpu_binding:
+            return self
+        size = self.num_threads * (self.tensor_parallel_size // self.parallel.num_nodes)
+        start = (
+            (rank - self.parallel.start_rank) * size
+            if rank in self.parallel.local_ranks
+            else len(self.cpu_binding)
+        )
+        return dataclasses.replace(self, cpu_binding=self.cpu_binding[start : start + size])
+
+    def processors_of(self, rank: int) -> tuple[int, ...]:
+        """Of one rank of a replica that has been told apart: a processor for each thread; empty without binding."""
+        ranks_here = self.tensor_parallel_size // self.parallel.num_nodes
+        start = (rank - self.parallel.node_rank * ranks_here) * self.num_threads
+        return self.cpu_binding[start : start + self.num_threads]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from qanat.config.binding import without_binding
 from qanat.config.engine_config import EngineConfig
 from qanat.config.known_flags import check_json_keys, known_flags
 from qanat.config.nodes import check_nodes
@@ -49,6 +50,8 @@ def decide_unbuilt(wishes: EngineConfig) -> Iterator[Decision]:
     yield from _switches(wishes)
     for name, (outcome, why) in _JSON_FLAGS.items():
         value = getattr(wishes, name)
+        if name == "additional_config":
+            value = without_binding(value) or None
         if value is not None:
             flag = name.replace("_", "-")
             yield Decision(f"--{flag}", value, outcome, why)

@@ -72,7 +72,7 @@ async def start_replicas(seats: Sequence[Seat], config: ResolvedConfig) -> list[
     try:
         for seat in seats:
             clients.append(seat.make_client())
-            starts.append(asyncio.create_task(clients[-1].start(config)))
+            starts.append(asyncio.create_task(clients[-1].start(config.of_replica(seat.rank))))
         ready = await asyncio.gather(*starts)
     except BaseException:
         for start in starts:

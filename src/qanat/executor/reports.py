@@ -31,6 +31,8 @@ OWN_AFFAIRS = (
     "profiler",
     "structured",
     "parallel",
+    "packed_cache",
+    "cpu_binding",
 )
 """Settings that a host may have for itself, that concern rank 0 alone, or that are told at the start."""
 OWN_LIMITS = (

@@ -12,11 +12,26 @@ from qanat.kernels.quantised import Int4Matrix, Int8Matrix, QuantisedMatrix
 class Packed(Protocol):
     """A weight in the layout of some provider.
 
-    Attributes:
-        nbytes: that it takes.
+    The memory is one piece, the same on every instruction set, and starts at a multiple of 64.
     """
 
-    nbytes: int
+    @property
+    def nbytes(self) -> int:
+        """Size of the memory."""
+        ...
+
+    @property
+    def address(self) -> int:
+        """Of the memory."""
+        ...
+
+    def header(self) -> dict[str, Any]:
+        """What is needed beside the memory to use it elsewhere (`qanat.kernels.providers.map_packed`); JSON-ready."""
+        ...
+
+    def move_to(self, address: int) -> None:
+        """Uses a copy of the memory from the next op on."""
+        ...
 
     def unpacked(self) -> Tensor | QuantisedMatrix:
         """What it was made from, as a copy."""

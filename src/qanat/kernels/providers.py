@@ -2,34 +2,79 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from torch import Tensor
 
 from qanat.config.model_config import ModelConfig
+from qanat.kernels import ops
 from qanat.kernels.native.coverage import uncovered
+from qanat.kernels.native.layout import layout_digest
 from qanat.kernels.native.module import check_instruction_set, configure, instruction_sets, is_built, why_not
-from qanat.kernels.native.packed import is_packable, packed_bytes
+from qanat.kernels.native.packed import PackedWeight, is_packable, packed_bytes
 from qanat.kernels.native.register import NATIVE
+from qanat.kernels.packing import Packed
 from qanat.kernels.quantised import QuantisedMatrix
 from qanat.kernels.reference.uncut import max_uncut_inputs
 from qanat.kernels.registry import REFERENCE, all_ops, format_op_table, select_providers
 
+PRODUCTS = ("linear", "logits", "moe_experts", "paged_attention")
+"""Ops whose reference depends on what this processor's library does."""
 
-def choose_providers(num_threads: int, instruction_set: str = "") -> None:
+
+def choose_providers(num_threads: int, instruction_set: str = "", processors: tuple[int, ...] = ()) -> None:
     """Chooses the native kernels where they are built, for this number of threads; done before a model is loaded.
 
     Args:
         num_threads: threads that compute.
         instruction_set: what the native kernels are forced to; "reference" leaves them out; empty for the best.
+        processors: that the threads are pinned to, the caller's first; empty for none.
 
     Raises:
         ConfigError: this processor does not have that instruction set.
     """
-    max_uncut_inputs()  # tries the library out now, for this number of threads: no step, nor a profile, holds it
     if instruction_set == REFERENCE:
         select_providers({op.name: REFERENCE for op in all_ops()})
         return
-    configure(num_threads, instruction_set)
+    configure(num_threads, instruction_set, processors)
     select_providers()
+
+
+def try_reference(model: ModelConfig, dtype: str) -> None:
+    """Has the reference's products tried out where they will run, so that no step, nor a profile, is held up by it.
+
+    Args:
+        model: its shape.
+        dtype: of weights and activations.
+    """
+    left = left_to_reference(model, dtype)
+    if any(op.chosen.name == REFERENCE or op.name in left for op in all_ops() if op.name in PRODUCTS):
+        max_uncut_inputs()
+
+
+def packed_layout() -> str:
+    """Digest of how the chosen kernels pack; empty if they pack nothing.
+
+    Small matrices of every kind are packed for it, so that no change of a layout can go unnoticed.
+    """
+    if ops.pack_matrix.chosen.name != NATIVE:
+        return ""
+    return layout_digest()
+
+
+def map_packed(header: Mapping[str, Any], address: int, keep_alive: object) -> Packed:
+    """The packed weight whose memory lies at an address for as long as `keep_alive` does.
+
+    Args:
+        header: as `Packed.header` told it.
+        address: a multiple of 64.
+        keep_alive: holds the memory.
+
+    Raises:
+        KeyError, TypeError, ValueError: that is no header.
+    """
+    return PackedWeight.mapped(header, address, keep_alive)
 
 
 def stored_bytes(weight: Tensor | QuantisedMatrix, instruction_set: str = "") -> int:

@@ -27,8 +27,21 @@ class LoadPlan:
     dropped: Counter[str] = field(default_factory=Counter)
 
 
-def make_plan(model: CausalLM, parameters: Mapping[str, WeightParameter], checkpoint: Checkpoint) -> LoadPlan:
-    """Assigns every tensor, or says which one cannot be."""
+def make_plan(
+    model: CausalLM,
+    parameters: Mapping[str, WeightParameter],
+    checkpoint: Checkpoint,
+    *,
+    is_head_known: bool = False,
+) -> LoadPlan:
+    """Assigns every tensor, or says which one cannot be.
+
+    Args:
+        model: without values.
+        parameters: of it, by name.
+        checkpoint: the opened files.
+        is_head_known: a tied head was compared with the embedding at an earlier start, and need not be read again.
+    """
     plan = LoadPlan()
     for name, file in checkpoint.owner.items():
         target = _target_of(name, model, parameters)
@@ -36,7 +49,8 @@ def make_plan(model: CausalLM, parameters: Mapping[str, WeightParameter], checkp
             plan.dropped[target.name] += 1
             continue
         if target == Target("lm_head.weight") and model.config.tie_word_embeddings:
-            _check_tied_head(name, model, _embedding_shard(parameters), checkpoint)
+            if not is_head_known:
+                _check_tied_head(name, model, _embedding_shard(parameters), checkpoint)
             plan.dropped[_TIED_HEAD.name] += 1
             continue
         if target is None or target.parameter not in parameters:

@@ -15,14 +15,17 @@ from torch import Tensor
 
 from qanat.config.model_config import ModelConfig
 from qanat.config.quantization import checkpoint_quantization
+from qanat.core.cache_folder import CacheFolder
 from qanat.models.accounting import LoadPlan, check_complete, make_plan
 from qanat.models.checkpoint import Checkpoint, open_checkpoint
 from qanat.models.decoder import CausalLM
+from qanat.models.packed_cache import MappedWeights, open_cache
+from qanat.models.packed_key import PackedIdentity
 from qanat.models.quantised import open_scheme
 from qanat.models.registry import build_model
 from qanat.models.units import LoadUnit, load_units
 from qanat.models.weights import Part
-from qanat.platforms.groups import ParallelGroup
+from qanat.platforms.groups import ParallelGroup, SingleGroup
 from qanat.quant.parameter import WeightParameter
 
 Progress = Callable[[int, int], None]
@@ -42,6 +45,7 @@ class LoadReport:
         copied_bytes: parameters that were stacked, cut, cast, or moved to another device.
         read_bytes: regions of the files that the parameters were made from; headers are not counted.
         duration_s: wall-clock time.
+        kept: packed weights that were mapped from the disk in place of parameters; None for none.
     """
 
     num_files: int
@@ -53,14 +57,16 @@ class LoadReport:
     copied_bytes: int
     read_bytes: int
     duration_s: float
+    kept: MappedWeights | None = None
 
     def __str__(self) -> str:
         """One line for the log."""
         left_out = ", ".join(f"{count} {rule}" for rule, count in sorted(self.dropped.items())) or "none"
+        kept = f", {self.kept.size_bytes / 2**20:.1f} MiB mapped packed" if self.kept is not None else ""
         return (
             f"{self.num_tensors} tensors in {self.num_files} files: {self.num_used} used, dropped: {left_out}; "
             f"{self.num_parameters} parameters, {self.mapped_bytes / 2**20:.1f} MiB mapped, "
-            f"{self.copied_bytes / 2**20:.1f} MiB copied, {self.duration_s:.2f} s"
+            f"{self.copied_bytes / 2**20:.1f} MiB copied{kept}, {self.duration_s:.2f} s"
         )
 
 
@@ -72,6 +78,7 @@ def load_model(
     progress: Progress | None = None,
     group: ParallelGroup | None = None,
     quantization: str | None = None,
+    cache: CacheFolder | None = None,
 ) -> tuple[CausalLM, LoadReport]:
     """Builds the model, or one rank's share of it, and fills it from the folder's safetensors files.
 
@@ -84,9 +91,10 @@ def load_model(
         config: its shape.
         dtype: type to compute in; weights of another float type are cast.
         device: where the weights shall lie.
-        progress: told after each parameter.
+        progress: told after each layer.
         group: the ranks that share the model; None for one.
         quantization: as `ResolvedConfig.quantization` has it; None recognises the checkpoint's own.
+        cache: where packed weights are kept between starts; None for nowhere.
 
     Raises:
         CheckpointError: quantised in a way that is not known, pickles, a missing or broken file, or a tensor that is
@@ -101,26 +109,19 @@ def load_model(
     model = build_model(config, dtype, "meta", group, scheme)
     units = list(load_units(model))
     parameters = {name: parameter for unit in units for name, parameter in unit.parameters.items()}
-    plan = make_plan(model, parameters, checkpoint)
+    identity = PackedIdentity(folder, checkpoint, config, dtype, quantization, group or SingleGroup())
+    kept = open_cache(cache, identity) if cache is not None else None
+    mapped = kept.open(units) if kept is not None else None
+    plan = make_plan(model, parameters, checkpoint, is_head_known=mapped is not None)
     check_complete(model, parameters, plan, checkpoint)
     filling = _Filling(model, plan, checkpoint, torch.device(device))
     for unit in units:
-        for name, parameter in unit.parameters.items():
-            filling.fill(name, parameter)
-            if progress is not None:
-                progress(filling.num_filled, len(parameters))
-        filling.finish(unit)
-    return model, LoadReport(
-        num_files=len(checkpoint.files),
-        num_tensors=len(checkpoint.owner),
-        num_used=len(checkpoint.owner) - plan.dropped.total(),
-        dropped=dict(plan.dropped),
-        num_parameters=len(parameters),
-        mapped_bytes=filling.mapped_bytes,
-        copied_bytes=filling.copied_bytes,
-        read_bytes=sum(file.read_bytes for file in checkpoint.files),
-        duration_s=time.monotonic() - begin,
-    )
+        filling.load(unit, mapped.restore(unit) if mapped is not None else frozenset())
+        if progress is not None:
+            progress(filling.num_done, len(parameters))
+    if kept is not None:
+        kept.keep(units)
+    return model, filling.report(begin, len(parameters), mapped)
 
 
 class _Filling:
@@ -128,19 +129,27 @@ class _Filling:
 
     def __init__(self, model: CausalLM, plan: LoadPlan, checkpoint: Checkpoint, device: torch.device) -> None:
         self._model, self._plan, self._checkpoint, self._device = model, plan, checkpoint, device
-        self.num_filled = self.mapped_bytes = self.copied_bytes = 0
+        self.num_done = self.mapped_bytes = self.copied_bytes = 0
 
-    def fill(self, name: str, parameter: WeightParameter) -> None:
+    def load(self, unit: LoadUnit, restored: frozenset[str]) -> None:
+        """Fills a layer's parameters and finishes it; those that it was given packed are left out."""
+        for name, parameter in unit.parameters.items():
+            if name not in restored:
+                self._fill(name, parameter)
+        if not restored:
+            self._finish(unit)
+        self.num_done += len(unit.parameters)
+
+    def _fill(self, name: str, parameter: WeightParameter) -> None:
         """Reads the parameter's values."""
         tensor, is_mapped = self._read(parameter, self._plan.sources[name])
         replace_parameter(self._model, name, tensor, self._source_of(name))
-        self.num_filled += 1
         if is_mapped:
             self.mapped_bytes += tensor.nbytes
         else:
             self.copied_bytes += tensor.nbytes
 
-    def finish(self, unit: LoadUnit) -> None:
+    def _finish(self, unit: LoadUnit) -> None:
         """Finishes a layer, and gives back what was read of the files for it."""
         unit.finalize()
         if unit.module is None:
@@ -148,6 +157,22 @@ class _Filling:
         for name in unit.parameters:
             for tensor in self._plan.sources[name].values():
                 self._checkpoint.owner[tensor].release(tensor)
+
+    def report(self, begin: float, num_parameters: int, kept: MappedWeights | None) -> LoadReport:
+        """What was done since `begin`, in seconds of the monotonic clock."""
+        files, num_tensors = self._checkpoint.files, len(self._checkpoint.owner)
+        return LoadReport(
+            num_files=len(files),
+            num_tensors=num_tensors,
+            num_used=num_tensors - self._plan.dropped.total(),
+            dropped=dict(self._plan.dropped),
+            num_parameters=num_parameters,
+            mapped_bytes=self.mapped_bytes,
+            copied_bytes=self.copied_bytes,
+            read_bytes=sum(file.read_bytes for file in files),
+            duration_s=time.monotonic() - begin,
+            kept=kept,
+        )
 
     def _read(self, parameter: WeightParameter, sources: Mapping[Part | None, str]) -> tuple[Tensor, bool]:
         """(the parameter's values, True if they are mapped memory)."""

@@ -12,6 +12,9 @@ from qanat.platforms.base import Capabilities, MemoryInfo
 from qanat.platforms.groups import ConnectedGroup, Place
 from qanat.platforms.notes import Notes
 
+SHARED_ELEMENTS = 2**16
+"""An operation on so many elements for each thread is shared among torch's threads."""
+
 
 class CpuPlatform:
     """A `Platform`.
@@ -38,8 +41,10 @@ class CpuPlatform:
         return Capabilities(len(os.sched_getaffinity(0)), torch.backends.cpu.get_cpu_capability())
 
     def set_num_threads(self, num_threads: int) -> None:
-        """Threads of torch's own pool."""
+        """Threads of torch's own pool; they start now and inherit what the calling thread may run on."""
         torch.set_num_threads(num_threads)
+        if num_threads > 1:
+            torch.zeros(num_threads * SHARED_ELEMENTS).add_(1)
 
     def join(self, place: Place, notes: Notes) -> ConnectedGroup:
         """Ranks on CPUs are connected by gloo."""

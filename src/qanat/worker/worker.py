@@ -7,14 +7,18 @@ from pathlib import Path
 
 from qanat.cache.spec import cache_spec
 from qanat.config.env import wanted_instruction_set
+from qanat.config.huge_pages import huge_page_setting
+from qanat.config.processors import number_ranges
 from qanat.config.resolved import ResolvedConfig
 from qanat.config.sharding import rank_model
+from qanat.core.affinity import bind_thread
 from qanat.core.batch import ScheduledBatch, StepOutput
 from qanat.core.constraint import MatcherFactory
 from qanat.core.memory_plan import MemoryPlan
-from qanat.kernels.providers import choose_providers, op_table
+from qanat.kernels.providers import choose_providers, op_table, try_reference
 from qanat.models.decoder import CausalLM
 from qanat.models.dummy import load_dummy
+from qanat.models.huge_pages import copy_in_background
 from qanat.models.loader import load_model
 from qanat.models.quantised import open_scheme
 from qanat.platforms.base import Platform
@@ -22,7 +26,7 @@ from qanat.platforms.cpu import CpuPlatform
 from qanat.platforms.groups import ParallelGroup, SingleGroup
 from qanat.worker.cache_tensors import DTYPES, allocate_cache
 from qanat.worker.load_bar import LoadBar
-from qanat.worker.memory_plan import plan_memory, rank_bytes
+from qanat.worker.memory_plan import MIB, plan_memory, rank_bytes
 from qanat.worker.model_runner import ModelRunner, RunnerLimits
 from qanat.worker.profiler import Profiler
 from qanat.worker.weight_size import weight_bytes
@@ -76,8 +80,7 @@ class Worker:
             ConfigError: this processor does not have the instruction set that is forced.
         """
         config, plan = self._config, self.memory_plan
-        self._platform.set_num_threads(config.num_threads)
-        choose_providers(config.num_threads, wanted_instruction_set())
+        self._choose_kernels(config.processors_of(self._group.rank))
         own_shape = rank_model(config.model, self._group.size)
         spec = cache_spec(own_shape, block_size=config.cache.block_size, kv_dtype=config.cache.kv_cache_dtype)
         cache = allocate_cache(spec, plan.num_blocks, plan.num_states, self._platform.device)
@@ -106,6 +109,21 @@ class Worker:
         """Provider of each kernel, one line per op."""
         return op_table(self._config.model, self._config.dtype)
 
+    def _choose_kernels(self, processors: tuple[int, ...]) -> None:
+        """Starts the threads that compute, each on a processor of its own if there are any to keep to.
+
+        Threads of torch's own pool inherit all of these processors; this thread, which computes beside the native
+        ones, keeps the first.
+        """
+        is_bound = bind_thread(processors)
+        self._platform.set_num_threads(self._config.num_threads)
+        choose_providers(self._config.num_threads, wanted_instruction_set(), processors)
+        try_reference(self._config.model, self._config.dtype)
+        if processors and not (is_bound and bind_thread(processors[:1])):
+            logger.warning(
+                "The system does not allow --cpu-binding to processors %s.", number_ranges(processors)
+            )
+
     def _load_weights(self) -> CausalLM:
         config, dtype = self._config, DTYPES[self._config.dtype]
         if config.load_format == "dummy":
@@ -122,6 +140,22 @@ class Worker:
                 bar.update,
                 self._group,
                 config.quantization,
+                config.packed_cache.open() if config.packed_cache is not None else None,
             )
         logger.info("%s", report)
+        if report.kept is not None:
+            copy_in_background(report.kept, self._why_mapped)
         return model
+
+    def _why_mapped(self) -> str:
+        """Why packed weights stay in the file's pages; empty if there is room for a copy within the plan."""
+        place = self._config.parallel
+        if place.num_local_replicas > 1:
+            return "the replicas of this host share the pages"
+        if huge_page_setting() == "never":
+            return "transparent_hugepage is never"
+        num_ranks = self._config.tensor_parallel_size // place.num_nodes
+        available_bytes = self._platform.memory().available_bytes
+        if available_bytes < num_ranks * self.memory_plan.total_bytes:
+            return f"{available_bytes / MIB:,.1f} MiB are available now, less than the plan holds beside their pages"
+        return ""

@@ -86,7 +86,7 @@ class Relay:
             if before is not None:  # there may be no room for both
                 await asyncio.gather(before, return_exceptions=True)
             client = ProcessClient()
-            ready = await client.start(self._config)
+            ready = await client.start(self._config.of_replica(replica))
             self._clients[life] = client
             up = CoreUp(life, client.pid or 0, client.start_s)
             await self._line.send(up, msgspec.msgpack.encode(ready))

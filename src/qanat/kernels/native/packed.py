@@ -74,6 +74,10 @@ class PackedWeight:
         shape = torch.Size([*stack, own["num_outputs"], own["num_inputs"]])
         return cls(native().PackedMatrix(**own, address=address), shape, own, keep_alive)
 
+    def move_to(self, address: int) -> None:
+        """Uses a copy of the memory from the next op on; `keep_alive` must hold both."""
+        self.matrix.move_to(address)
+
     def rows(self, ids: Tensor, dtype: torch.dtype) -> Tensor:
         """Some rows [n, in] of the matrix; ids [n] contiguous int64, checked by the caller.
 

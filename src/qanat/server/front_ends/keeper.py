@@ -135,13 +135,18 @@ class _Replica:
         """Starts the first core."""
         client = self._new_client()
         try:
-            ready = await client.start(config)
+            ready = await client.start(config.of_replica(self._rank))
         except BaseException:
             await client.stop()
             raise
         listener = Listener(_ignore, self._on_death, lambda _: self._on_up())
         self._line = CoreLine(
-            client, config, self._budget, listener, make_client=self._new_client, name=self._name
+            client,
+            config.of_replica(self._rank),
+            self._budget,
+            listener,
+            make_client=self._new_client,
+            name=self._name,
         )
         self._on_up()
         return ready
