@@ -11,7 +11,7 @@ namespace qanat {
 
 constexpr size_t kPanelOutputs = 16;  // outputs that stand beside each other in a packed matrix, one in each lane
 constexpr size_t kSegments = 8;       // parts of the inputs with a sum each (rule R12)
-constexpr size_t kHalfSegments = 4;   // of them whose weights are interleaved
+constexpr size_t kMaxInterleaved = 4; // of them whose weights stand beside each other in plain matrices
 
 enum class Kind : int32_t { kFp32, kBf16, kInt8, kInt4 };
 
@@ -20,7 +20,7 @@ enum class Kind : int32_t { kFp32, kBf16, kInt8, kInt4 };
 
 // A packed matrix [num_outputs, num_inputs]: panels of 16 outputs behind each other, so that what a product reads is one
 // stream. Segment s holds inputs s * segment_length and on; what is beyond the matrix is zero. A panel is
-//   fp32, bf16  values [2][segment_length][4][16]
+//   fp32, bf16  values [num_segments / i][segment_length][i][16], i segments interleaved
 //   int8        values [num_segments][segment_length / 4][16][4], scales fp32 [16], and bias fp32 [16] if it has one
 //   int4        in each of num_segments: [segment_length / 8][16][4] bytes of two weights (inputs i and i + 4, each as
 //               w + 8, the first in the lower half), scales [segment_length / cell][16], up to a multiple of 64 bytes
@@ -38,9 +38,14 @@ struct PackedView {
     QANAT_MEMBER bool is_bf16() const { return kind == Kind::kBf16; }
     QANAT_MEMBER bool is_quantised() const { return kind == Kind::kInt8 || kind == Kind::kInt4; }
     QANAT_MEMBER size_t num_panels() const { return (num_outputs + kPanelOutputs - 1) / kPanelOutputs; }
-    // Quantised matrices leave out the segments that a shard of the inputs has no part of.
+    // Segments that a shard of the inputs has no part of are left out; of a plain matrix there are 1, 2, 4 or 8.
     QANAT_MEMBER size_t num_segments() const {
-        return is_quantised() ? (num_inputs + segment_length - 1) / segment_length : kSegments;
+        const size_t used = (num_inputs + segment_length - 1) / segment_length;
+        if (is_quantised()) return used;
+        return used <= 1 ? 1 : used <= 2 ? 2 : used <= kMaxInterleaved ? kMaxInterleaved : kSegments;
+    }
+    QANAT_MEMBER size_t num_interleaved() const {
+        return num_segments() < kMaxInterleaved ? num_segments() : kMaxInterleaved;
     }
     QANAT_MEMBER size_t row_length() const { return segment_length * num_segments(); }
     QANAT_MEMBER size_t num_cells() const { return segment_length / cell; }  // of a segment

@@ -13,19 +13,21 @@ namespace QANAT_ISA {
 QANAT_INLINE Lanes load_weights(const float* p) { return load(p); }
 QANAT_INLINE Lanes load_weights(const uint16_t* p) { return load_bf16(p); }
 
-// The sums of some segments of a panel's half for some rows. The inner loops are unrolled so that sums stay in registers.
+// The sums of some segments for some rows; `step` is the distance of a segment's weights from those of its next input.
+// The inner loops are unrolled so that sums stay in registers.
 template <class Weight, int kRows, int kSegs>
-static inline void segment_sums(const float* const* x, const Weight* w, size_t length, Lanes (*sums)[kManyRows]) {
+static inline void segment_sums(const float* const* x, const Weight* w, size_t step, size_t length,
+                                Lanes (*sums)[kManyRows]) {
     Lanes part[kRows][kSegs];
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 8
         for (int s = 0; s < kSegs; ++s) part[r][s] = zero();
     for (size_t k = 0; k < length; ++k) {
-        if (kSegs == kHalfSegments) __builtin_prefetch(w + k * kHalfSegments * kLanes + 1024);
+        if (kSegs == kMaxInterleaved) __builtin_prefetch(w + k * step + 1024);
 #pragma GCC unroll 8
         for (int s = 0; s < kSegs; ++s) {
-            const Lanes weights = load_weights(w + k * kHalfSegments * kLanes + s * kLanes);
+            const Lanes weights = load_weights(w + k * step + s * kLanes);
 #pragma GCC unroll 8
             for (int r = 0; r < kRows; ++r)
                 part[r][s] = fma(broadcast(x[r][s * length + k]), weights, part[r][s]);
@@ -39,19 +41,21 @@ static inline void segment_sums(const float* const* x, const Weight* w, size_t l
 
 template <class Weight, int kRows, int kSegs>
 static void panel_rows(const LinearArguments& a, const size_t* rows, size_t panel) {
-    const size_t length = a.packed.segment_length;
-    const size_t half_size = length * kHalfSegments * kLanes;
-    const Weight* w = static_cast<const Weight*>(a.packed.data) + panel * 2 * half_size;
+    const size_t length = a.packed.segment_length, num_segments = a.packed.num_segments();
+    const size_t step = a.packed.num_interleaved() * kLanes;
+    const Weight* w = static_cast<const Weight*>(a.packed.data) + panel * num_segments * length * kLanes;
     const float* x[kManyRows];
     for (int r = 0; r < kRows; ++r) x[r] = a.x + (a.in_rows ? a.in_rows[rows[r]] : rows[r]) * a.packed.row_length();
     Lanes sums[kSegments][kManyRows];
-    for (size_t half = 0; half < 2; ++half)
-        for (size_t s = 0; s < kHalfSegments; s += kSegs) {
-            const size_t segment = half * kHalfSegments + s;
-            const float* part[kManyRows];
-            for (int r = 0; r < kRows; ++r) part[r] = x[r] + segment * length;
-            segment_sums<Weight, kRows, kSegs>(part, w + half * half_size + s * kLanes, length, sums + segment);
-        }
+    for (size_t segment = 0; segment < num_segments; segment += kSegs) {
+        const size_t beside = segment * kLanes % step;
+        const float* part[kManyRows];
+        for (int r = 0; r < kRows; ++r) part[r] = x[r] + segment * length;
+        segment_sums<Weight, kRows, kSegs>(part, w + (segment * kLanes - beside) * length + beside, step, length,
+                                           sums + segment);
+    }
+    for (size_t segment = num_segments; segment < kSegments; ++segment)
+        for (int r = 0; r < kRows; ++r) sums[segment][r] = zero();
     const size_t first = panel * kPanelOutputs;
     const size_t count = lanes_left(a.packed.num_outputs, first);
     for (int r = 0; r < kRows; ++r) {
@@ -66,10 +70,10 @@ static void panel_rows(const LinearArguments& a, const size_t* rows, size_t pane
 template <class Weight, int kRows>
 static inline void panel_of(const LinearArguments& a, const size_t* rows, size_t num_rows, size_t panel) {
     if constexpr (kRows > 0) {
-        if (num_rows == static_cast<size_t>(kRows))
-            panel_rows<Weight, kRows, (kRows <= kFewRows ? kFewSegments : kManySegments)>(a, rows, panel);
-        else
-            panel_of<Weight, kRows - 1>(a, rows, num_rows, panel);
+        constexpr int kSegs = kRows <= kFewRows ? kFewSegments : kManySegments;
+        if (num_rows != static_cast<size_t>(kRows)) panel_of<Weight, kRows - 1>(a, rows, num_rows, panel);
+        else if (a.packed.num_interleaved() < kSegs) panel_rows<Weight, kRows, 1>(a, rows, panel);
+        else panel_rows<Weight, kRows, kSegs>(a, rows, panel);
     }
 }
 
@@ -91,15 +95,16 @@ static void linear(const LinearArguments& a, size_t first_row, size_t last_row, 
 template <class Weight>
 static void pack_of(const PackArguments& a, size_t first_panel, size_t last_panel) {
     const size_t length = a.packed.segment_length;
+    const size_t num_segments = a.packed.num_segments(), interleaved = a.packed.num_interleaved();
     const Weight* source = static_cast<const Weight*>(a.source);
-    Weight* out = static_cast<Weight*>(a.data) + first_panel * kSegments * length * kPanelOutputs;
+    Weight* out = static_cast<Weight*>(a.data) + first_panel * num_segments * length * kPanelOutputs;
     for (size_t panel = first_panel; panel < last_panel; ++panel)
-        for (size_t half = 0; half < 2; ++half)
+        for (size_t group = 0; group < num_segments; group += interleaved)
             for (size_t k = 0; k < length; ++k)
-                for (size_t s = 0; s < kHalfSegments; ++s)
+                for (size_t s = 0; s < interleaved; ++s)
                     for (size_t lane = 0; lane < kPanelOutputs; ++lane) {
                         const size_t output = panel * kPanelOutputs + lane;
-                        const size_t input = (half * kHalfSegments + s) * length + k;
+                        const size_t input = (group + s) * length + k;
                         const bool is_inside = output < a.packed.num_outputs && input < a.packed.num_inputs;
                         *out++ = is_inside ? source[output * a.source_stride + input] : Weight(0);
                     }

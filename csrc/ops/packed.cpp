@@ -67,11 +67,11 @@ namespace {
 // One row of a table of plain numbers.
 void copy_row(const PackedView& packed, size_t id, char* to) {
     const size_t width = packed.is_bf16() ? 2 : 4, length = packed.segment_length;
-    const size_t panel = id / kPanelOutputs, lane = id % kPanelOutputs;
+    const size_t panel = id / kPanelOutputs, lane = id % kPanelOutputs, interleaved = packed.num_interleaved();
     for (size_t input = 0; input < packed.num_inputs; ++input) {
         const size_t segment = input / length, k = input % length;
-        const size_t half = segment / kHalfSegments, s = segment % kHalfSegments;
-        const size_t at = (((panel * 2 + half) * length + k) * kHalfSegments + s) * kPanelOutputs + lane;
+        const size_t s = segment % interleaved, first = panel * packed.num_segments() + segment - s;
+        const size_t at = (first * length + k * interleaved + s) * kPanelOutputs + lane;
         std::memcpy(to + input * width, static_cast<const char*>(packed.data) + at * width, width);
     }
 }

@@ -36,17 +36,18 @@ def test_a_planned_group_has_a_place_and_no_ranks() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_a_sum_is_added_in_order_of_rank_and_rounded_once(dtype: torch.dtype) -> None:
-    """1 + 2^-9 + 2^-9 is 1 + 2^-8 in bf16 only if the middle is not rounded; a strided input is taken as well."""
-    values = [1.0, 2.0**-9, 2.0**-9, 3.0]
+def test_a_sum_is_added_by_a_tree_and_rounded_once(dtype: torch.dtype) -> None:
+    """2^24 takes up neither 1 by itself, but both together; a strided input is taken as well."""
+    values = [2.0**24, 1.0, 1.0, 1.0, 3.0] if dtype != torch.float16 else [1.0, 2.0**-11, 2.0**-11, 3.0, 4.0]
     parts = [torch.full((4, 3), value, dtype=dtype).t() for value in values]
 
     def add(group: ParallelGroup) -> Tensor:
         with torch.inference_mode():
             return group.all_reduce(parts[group.rank])
 
-    wanted = (((parts[0].float() + parts[1].float()) + parts[2].float()) + parts[3].float()).to(dtype)
-    for result in on_ranks(4, add):
+    p = [part.float() for part in parts]
+    wanted = (((p[0] + p[1]) + (p[2] + p[3])) + p[4]).to(dtype)
+    for result in on_ranks(5, add):
         assert result.dtype == dtype and torch.equal(result, wanted)
 
 

@@ -12,6 +12,7 @@ from qanat.config.model_config import ModelConfig
 from qanat.config.resolved import ResolvedConfig
 from qanat.core.batch import NewRow, ScheduledBatch, ScheduledRow, TokenLogprobs
 from qanat.core.sampling_params import SamplingParams
+from qanat.kernels.native.module import is_built
 from qanat.platforms.groups import ParallelGroup
 from qanat.worker.worker import Worker
 from tests.support.rank_threads import on_ranks
@@ -91,6 +92,18 @@ def test_eng_015_two_and_four_ranks_answer_like_one(family: str) -> None:
             ours = [value for entry in shared[0][row][1] for value in entry.logprobs]
             theirs = [value for entry in logprobs for value in entry.logprobs]
             torch.testing.assert_close(torch.tensor(ours), torch.tensor(theirs), atol=1e-4, rtol=0)
+
+
+@pytest.mark.skipif(not is_built(), reason="the references do not cut sums into segments (rule R12)")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("family", [family for family, model in FAMILIES.items() if model.moe is None])
+def test_native_kernels_give_the_same_bits_on_one_two_and_four_ranks(family: str, dtype: str) -> None:
+    """Rule R12; experts are left out, whose results each rank has added up before they are exchanged."""
+    alone, *shared = (
+        on_ranks(size, lambda group, size=size: generate(config_of(family, size, dtype=dtype), group))[0]  # type: ignore[misc]
+        for size in (1, 2, 4)
+    )
+    assert shared == [alone, alone]
 
 
 @pytest.mark.parametrize("family", FAMILIES)

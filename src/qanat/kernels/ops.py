@@ -25,8 +25,11 @@ from qanat.kernels.registry import op
 
 
 @op(row_invariant=True)
-def pack_matrix(weight: Tensor | QuantisedMatrix) -> Any:
+def pack_matrix(weight: Tensor | QuantisedMatrix, segment_length: int = 0) -> Any:
     """A matrix [out, in] as this provider's products read it: `linear`, `logits` and `embedding` take the result.
+
+    A tensor that is a shard of a matrix's inputs comes with the `segment_length` of the whole matrix, so that its sums
+    are branches of the whole one's (rule R12); quantised matrices hold theirs. 0 if it is the whole matrix.
 
     Quantised matrices are taken too: their products quantise the activations, with the bits of the reference
     (`qanat.kernels.reference.quantised`) on every provider.

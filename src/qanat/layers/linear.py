@@ -72,7 +72,10 @@ class RowParallelLinear(LinearBase):
 
     def forward(self, x: Tensor, context: ForwardContext) -> Tensor:
         """This rank's part of the inputs [T, in] -> [T, out]."""
-        return self._group.all_reduce(self.method.apply(self, x, context))
+        if self._group.size == 1:
+            return self.method.apply(self, x, context)
+        # Exchanged in fp32 and rounded once, as one rank does (rule R12).
+        return self._group.all_reduce(self.method.logits(self, x)).to(x.dtype)
 
 
 class ReplicatedLinear(LinearBase):

@@ -48,11 +48,11 @@ class GlooGroup:
 
     def all_reduce(self, x: Tensor) -> Tensor:
         """See `ParallelGroup`; gathered and then added here, as gloo's own sum has an order of its own."""
-        parts = self._gather(x)
-        total = parts[0].float()
-        for part in parts[1:]:
-            total = total + part
-        return total.to(x.dtype)
+        sums = [part.float() for part in self._gather(x)]
+        while len(sums) > 1:
+            pairs = zip(sums[::2], sums[1::2], strict=False)
+            sums = [left + right for left, right in pairs] + sums[len(sums) // 2 * 2 :]
+        return sums[0].to(x.dtype)
 
     def all_gather(self, x: Tensor) -> Tensor:
         """See `ParallelGroup`."""

@@ -26,7 +26,11 @@ class ParallelGroup(Protocol):
     size: int
 
     def all_reduce(self, x: Tensor) -> Tensor:
-        """The sum over the ranks, added in fp32 in ascending order of rank and rounded once; the same bits on all."""
+        """The sum over the ranks, added in fp32 by a tree and rounded once; the same bits on all.
+
+        Neighbours are added, then neighbouring sums, and so on; whoever has no neighbour is passed on. So 2, 4 or 8
+        ranks that each hold a branch of one rank's tree of segments end with its bits (rule R12).
+        """
         ...
 
     def all_gather(self, x: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from qanat.kernels.quantised import NUM_SEGMENTS
 from qanat.platforms.groups import ParallelGroup, SingleGroup
 
 
@@ -102,6 +103,15 @@ class ParameterInfo:
             return self.whole_shape
         axis = self.shard.axis
         return (*self.whole_shape[:axis], self.shard.length, *self.whole_shape[axis + 1 :])
+
+    @property
+    def segment_length(self) -> int:
+        """Of a matrix [out, in] whose inputs are cut: of the whole matrix (rule R12). 0 where none is cut or kept."""
+        if self.shard is None or self.shard.axis != 1 or len(self.shard.pieces) > 1:
+            return 0
+        length = -(-self.whole_shape[1] // NUM_SEGMENTS)
+        start, size = self.shard.pieces[0]
+        return 0 if start % length or size % length else length
 
 
 def _pieces(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -37,7 +38,8 @@ class UnquantizedLinear:
 
     def finalize(self, layer: nn.Module) -> None:
         """Packs the matrix where the products want it; otherwise it is used as it lies in the file."""
-        pack_parameter(layer, "weight", ops.pack_matrix)
+        segment_length = layer.weight.info.segment_length  # type: ignore[union-attr]  # `create` has made it
+        pack_parameter(layer, "weight", functools.partial(ops.pack_matrix, segment_length=segment_length))
 
     def kinds(self, layer: nn.Module, measure: Measure) -> Iterable[StoredKind]:
         """One matrix."""

@@ -26,7 +26,7 @@ Beside these stands what forms of outputs take once the engine has been idle: 64
 
 Of P ranks that share the model, each has the sizes of its own share in these moments, and beside them
 
-    collectives T H (P a + 2f) + N V f         the ranks' partial sums and their total; the joined scores
+    collectives T H (P + 2) f + N V f          the ranks' partial sums and their total; the joined scores
 
 N = max(1, 32 MiB / (V f)) rows, but not more than there can be. The sampler and the log-probabilities work on at most
 2^20 logits (or one row) at a time and hold 96 bytes for each where all of them are equal, 20 in the usual case.
@@ -80,7 +80,7 @@ def _collective_bytes(config: ResolvedConfig, num_tokens: int) -> int:
     size, model = config.tensor_parallel_size, config.model
     if size == 1:
         return 0
-    sums = num_tokens * model.hidden_size * (size * DTYPE_BYTES[config.dtype] + 2 * FP32_BYTES)
+    sums = num_tokens * model.hidden_size * (size + 2) * FP32_BYTES
     return sums + logits_chunk_rows(config) * model.vocab_size * FP32_BYTES
 
 

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from qanat.kernels import ops
 from qanat.kernels.native import module, products
+from qanat.kernels.native.packed import PackedWeight
 from qanat.kernels.reference import mlp, moe
 from tests.kernels.native.paths import THREADS, TYPES, close, on_every_path, same_bits
 
@@ -52,6 +53,27 @@ def test_the_sum_is_eight_segments_joined_by_a_tree(dtype: torch.dtype) -> None:
     ):  # products of bf16 are exact in fp64, and so are their sums: no rounding but the one
         assert same_bits(found, expected)
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("num_ranks", [2, 4, 8])
+@pytest.mark.parametrize("num_rows", [1, 2, 4, 9])
+def test_shards_of_the_inputs_hold_branches_of_the_whole_matrixs_tree(
+    num_rows: int, num_ranks: int, dtype: torch.dtype
+) -> None:
+    num_inputs, num_outputs = 8 * 21, 40
+    weight, x = matrix(num_outputs, num_inputs, dtype), torch.randn(num_rows, num_inputs).to(dtype)
+    shards = [
+        products.pack_matrix(part.contiguous(), segment_length=21) for part in weight.chunk(num_ranks, 1)
+    ]
+    for shard, part in zip(shards, weight.chunk(num_ranks, 1), strict=True):
+        assert isinstance(shard, PackedWeight) and same_bits(shard.unpacked(), part)  # type: ignore[arg-type]
+    assert sum(shard.nbytes for shard in shards) == products.pack_matrix(weight).nbytes  # type: ignore[union-attr]
+    parts = x.chunk(num_ranks, 1)
+    sums = on_every_path(lambda: [products.logits(p, s) for p, s in zip(parts, shards, strict=True)])
+    while len(sums) > 1:
+        sums = [left + right for left, right in zip(sums[::2], sums[1::2], strict=True)]
+    assert same_bits(sums[0], products.logits(x, products.pack_matrix(weight)))
 
 
 @pytest.mark.parametrize("dtype", TYPES)

@@ -13,7 +13,7 @@ from torch import Tensor
 from qanat.kernels.quantised import NUM_SEGMENTS, Int4Matrix, Int8Matrix, QuantisedMatrix, StaticScale
 
 PANEL_OUTPUTS = 16
-HALF_SEGMENTS = 4
+MAX_INTERLEAVED = 4
 
 
 def unpacked(header: Mapping[str, Any], address: int, shape: torch.Size) -> Tensor | QuantisedMatrix:
@@ -30,11 +30,18 @@ def unpacked(header: Mapping[str, Any], address: int, shape: torch.Size) -> Tens
         return _int4(header, address, shape)
     dtype = torch.float32 if header["kind"] == "fp32" else torch.bfloat16
     length = header["segment_length"]
-    size = PANEL_OUTPUTS * NUM_SEGMENTS * length * dtype.itemsize
+    num_segments = _num_plain_segments(-(-header["num_inputs"] // length))
+    interleaved = min(MAX_INTERLEAVED, num_segments)
+    size = PANEL_OUTPUTS * num_segments * length * dtype.itemsize
     panels = _panels(header, address, size).view(dtype)
-    halves = panels.view(*panels.shape[:2], 2, length, HALF_SEGMENTS, PANEL_OUTPUTS)
-    rows = halves.permute(0, 1, 5, 2, 4, 3).reshape(panels.shape[0], -1, NUM_SEGMENTS * length)
+    groups = panels.view(*panels.shape[:2], -1, length, interleaved, PANEL_OUTPUTS)
+    rows = groups.permute(0, 1, 5, 2, 4, 3).reshape(panels.shape[0], -1, num_segments * length)
     return _cut(rows, shape)
+
+
+def _num_plain_segments(num_used: int) -> int:
+    """1, 2, 4 or 8: a plain matrix has so many, some of them perhaps without inputs."""
+    return next(number for number in (1, 2, MAX_INTERLEAVED, NUM_SEGMENTS) if number >= num_used)
 
 
 def _int8(header: Mapping[str, Any], address: int, shape: torch.Size) -> Int8Matrix:

@@ -99,8 +99,8 @@ def plain_type(weight: PackedWeight) -> torch.dtype | None:
     return {kind: dtype for dtype, kind in PLAIN_KINDS.items()}.get(weight.kind)
 
 
-def header_of(weight: Tensor | QuantisedMatrix) -> Header:
-    """The header of a weight once it is packed, by its shape and type only.
+def header_of(weight: Tensor | QuantisedMatrix, segment_length: int = 0) -> Header:
+    """The header of a weight once it is packed, by its shape and type only; see `pack`.
 
     int4 scales in fp32 that bf16 has too are kept in bf16; of a tensor without values it is not known, and fp32 counts.
     """
@@ -110,7 +110,7 @@ def header_of(weight: Tensor | QuantisedMatrix) -> Header:
         "num_matrices": stack[0] if stack else 1,
         "num_outputs": num_outputs,
         "num_inputs": num_inputs,
-        "segment_length": -(-num_inputs // NUM_SEGMENTS),
+        "segment_length": segment_length or -(-num_inputs // NUM_SEGMENTS),
         "group_size": 0,
         "is_scale_bf16": False,
         "has_bias": False,
@@ -151,9 +151,14 @@ def packed_bytes(weight: Tensor | QuantisedMatrix) -> int:
     return int(native().packed_bytes(**header_of(weight)))
 
 
-def pack(weight: Tensor | QuantisedMatrix) -> PackedWeight:
-    """A packed copy of a matrix [out, in] or of a stack [E, out, in] on the CPU: bf16, fp32, or quantised."""
-    header = header_of(weight)
+def pack(weight: Tensor | QuantisedMatrix, segment_length: int = 0) -> PackedWeight:
+    """A packed copy of a matrix [out, in] or of a stack [E, out, in] on the CPU: bf16, fp32, or quantised.
+
+    Args:
+        weight: its values.
+        segment_length: of the whole matrix, if this is a tensor with a shard of its inputs; 0: its own.
+    """
+    header = header_of(weight, segment_length)
     matrix = native().PackedMatrix(**header)
     if isinstance(weight, Tensor):
         assert weight.dtype in FLOAT_TYPES and weight.device.type == "cpu", (

@@ -18,9 +18,9 @@ from qanat.kernels.reference import moe as reference_moe
 Weight: TypeAlias = Tensor | QuantisedMatrix | PackedWeight
 
 
-def pack_matrix(weight: Tensor | QuantisedMatrix) -> Weight:
+def pack_matrix(weight: Tensor | QuantisedMatrix, segment_length: int = 0) -> Weight:
     """See `qanat.kernels.ops.pack_matrix`."""
-    return pack(weight) if is_packable(weight) else weight
+    return pack(weight, segment_length) if is_packable(weight) else weight
 
 
 def pack_experts(weight: Tensor | QuantisedMatrix) -> Weight:
