@@ -2,7 +2,9 @@
 // way. Shapes, types and strides are checked by the Python side (qanat.kernels.native), which alone calls this.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <array>
@@ -11,6 +13,7 @@
 
 #include "limits/limits.hpp"
 #include "ops/ops.hpp"
+#include "runtime/arena.hpp"
 #include "runtime/tape.hpp"
 
 namespace nb = nanobind;
@@ -111,6 +114,32 @@ void bind_packed(nb::module_& m) {
         .def_prop_ro("size_bytes", &PackedMatrix::size_bytes);
 }
 
+// A region is read and written through Python's buffer protocol: tensors are made of it and keep it alive.
+int get_buffer(PyObject* self, Py_buffer* view, int flags) {
+    Region* region = nb::inst_ptr<Region>(nb::handle(self));
+    return PyBuffer_FillInfo(view, self, region->data, static_cast<Py_ssize_t>(region->size_bytes), 0, flags);
+}
+
+PyType_Slot region_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)}, {0, nullptr}};
+
+void bind_arena(nb::module_& m) {
+    nb::class_<Region>(m, "Region", nb::type_slots(region_slots));
+    nb::class_<Arena>(m, "Arena")
+        .def(nb::init<size_t>())
+        .def("overlay", [](const Arena& arena) { return std::make_shared<Arena>(arena); },
+             "The same memory, as if nothing of it were given out.")
+        .def("take", [](const std::shared_ptr<Arena>& arena, size_t size_bytes) -> std::unique_ptr<Region> {
+            void* data = arena->take(size_bytes);
+            return data ? std::make_unique<Region>(arena, data, size_bytes) : nullptr;
+        }, "A region, or None where there is no room for it.")
+        .def_prop_ro("size_bytes", &Arena::size_bytes)
+        .def_prop_ro("used_bytes", &Arena::used_bytes)
+        .def_prop_ro("peak_bytes", &Arena::peak_bytes)
+        .def_prop_ro("num_taken", &Arena::num_taken)
+        .def_prop_ro("num_missed", &Arena::num_missed)
+        .def_prop_ro("num_holes", &Arena::num_holes);
+}
+
 void bind_tape(nb::module_& m) {
     nb::class_<Tape>(m, "Tape")
         .def(nb::init<>())
@@ -133,6 +162,9 @@ void bind_products(nb::module_& m) {
     m.def("embedding", [](Address token_ids, size_t num_rows, const PackedMatrix* matrix, Address out,
                           bool is_out_bf16) {
         submit([=] { run_embedding(at<const int64_t>(token_ids), num_rows, *matrix, at(out), is_out_bf16); });
+    });
+    m.def("gather", [](Address ids, size_t num_rows, Address table, size_t table_rows, size_t row_bytes, Address out) {
+        submit([=] { run_gather(at<const int64_t>(ids), num_rows, at(table), table_rows, row_bytes, at(out)); });
     });
     m.def("experts", [](const RowsTuple& x, size_t num_rows, Address ids, size_t top_k,
                         const PackedMatrix* gate_up, const PackedMatrix* down, Address out, bool is_out_bf16) {
@@ -182,6 +214,11 @@ void bind_rowwise(nb::module_& m) {
                         size_t num_rows, size_t size, size_t top_k) {
         const CombineArguments a{at(expert_out), is_bf16, at<const float>(weights), at(shared), at(gate), at(out), size, top_k};
         submit([=] { run_combine(a, num_rows); });
+    });
+    m.def("choice", [](Address scores, size_t stride, size_t num_rows, size_t num_scores, size_t num_valid, Address ids,
+                       Address are_finite) {
+        const ChoiceArguments a{at<const float>(scores), stride, num_scores, num_valid, nullptr, nullptr};
+        submit([=] { run_choice(a, at<int64_t>(ids), at<bool>(are_finite), num_rows); });
     });
 }
 
@@ -240,7 +277,10 @@ void bind_limits(nb::module_& m) {
 
 NB_MODULE(_module, m) {
     m.doc() = "Qanat's kernels for CPUs.";
+    // Tensors that live to the end of the process keep their regions: torch takes them apart after this module.
+    nb::set_leak_warnings(false);
     bind_runtime(m);
+    bind_arena(m);
     bind_tape(m);
     bind_packed(m);
     bind_products(m);

@@ -250,6 +250,15 @@ struct CombineArguments {
     size_t size, top_k;
 };
 
+constexpr size_t kChoiceBlock = 4096;  // scores of one task
+
+struct ChoiceArguments {
+    const float* scores;  // [T, num_scores]
+    size_t stride, num_scores, num_valid;
+    float *peaks, *poisons;  // [T, num_blocks]
+    size_t num_blocks() const { return (num_scores + kChoiceBlock - 1) / kChoiceBlock; }
+};
+
 // The kernels of one instruction set.
 struct KernelTable {
     void (*pack)(const PackArguments&, size_t first_panel, size_t last_panel);
@@ -268,6 +277,7 @@ struct KernelTable {
     void (*delta)(const DeltaArguments&, size_t first, size_t last);
     void (*route)(const RouteArguments&, size_t first, size_t last);
     void (*combine)(const CombineArguments&, size_t first, size_t last);
+    void (*choice)(const ChoiceArguments&, size_t first, size_t last);
     void (*functions)(int which, const float* x, float* out, size_t count);
 };
 

@@ -1,5 +1,6 @@
 // The kernels of one instruction set; compiled once for each, with QANAT_ISA naming it.
 #include "attention.hpp"
+#include "choice.hpp"
 #include "delta.hpp"
 #include "experts.hpp"
 #include "linear.hpp"
@@ -15,7 +16,7 @@ const KernelTable& QANAT_JOIN(QANAT_ISA, _kernels)() {
     using namespace QANAT_ISA;
     static constexpr KernelTable table = {
         pack,   linear,     widen,     rms_norm, add_rms_norm, gated_rms_norm, swiglu, rotary,  store_rows,
-        attention, conv, gates, unit, delta, route, combine, functions,
+        attention, conv, gates, unit, delta, route, combine, choice, functions,
     };
     return table;
 }

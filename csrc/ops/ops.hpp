@@ -19,6 +19,8 @@ void run_linear(const Rows& x, size_t num_rows, const PackedMatrix& matrix, void
 void run_embedding(const int64_t* token_ids, size_t num_rows, const PackedMatrix& matrix, void* out, bool is_out_bf16);
 void run_experts(const Rows& x, size_t num_rows, const int64_t* expert_ids, size_t top_k, const PackedMatrix& gate_up,
                  const PackedMatrix& down, void* out, bool is_out_bf16);
+// Rows of a table that lies as it is: `row_bytes` each. Throws std::out_of_range for an id beyond `table_rows`.
+void run_gather(const int64_t* ids, size_t num_rows, const void* table, size_t table_rows, size_t row_bytes, void* out);
 
 enum class Norm { kPlain, kAdded, kGated };
 void run_norm(Norm kind, const NormArguments& arguments, size_t num_rows);
@@ -32,5 +34,7 @@ void run_gates(const GateArguments& arguments, size_t num_rows);
 void run_delta(DeltaArguments arguments, const Rows& q, const Rows& k, const Requests& requests, size_t num_rows);
 void run_route(RouteArguments arguments, size_t num_rows);
 void run_combine(const CombineArguments& arguments, size_t num_rows);
+// The largest score of each row that may be chosen, the first of several; and whether all of the row's are finite.
+void run_choice(ChoiceArguments arguments, int64_t* ids, bool* are_finite, size_t num_rows);
 
 }  // namespace qanat

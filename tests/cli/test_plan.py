@@ -65,7 +65,7 @@ def test_every_setting_of_the_engine_is_there_with_a_reason(
         "pipeline_parallel_size",
         "enable_expert_parallel",
         "enforce_eager",
-        "compilation_config",
+        "max_cudagraph_capture_size",
         "speculative_config",
         "additional_config",
         "profiler_config",

@@ -110,10 +110,14 @@ def test_short_names_of_types(short: str, full: str) -> None:
         ({"enable_expert_parallel": True}, "--enable-expert-parallel", False, "a part of each expert"),
         ({"enable_prefix_caching": True}, "--enable-prefix-caching", False, "not yet in this version"),
         ({"async_scheduling": True}, "--async-scheduling", False, "not yet in this version"),
-        ({"enforce_eager": True}, "--enforce-eager", True, "always runs so"),
         ({"trust_remote_code": True}, "--trust-remote-code", "no effect", "no code from a checkpoint"),
         ({"quantization": "ascend"}, "--quantization", "bfloat16", "not quantised"),
-        ({"compilation_config": {"cudagraph_mode": "NONE"}}, "--compilation-config", "no graphs", "eagerly"),
+        (
+            {"compilation_config": {"level": 3}},
+            "--compilation-config.level",
+            "no effect",
+            "nothing else to set",
+        ),
         ({"speculative_config": {"method": "mtp"}}, "--speculative-config", "no speculation", "not yet"),
         ({"additional_config": {"enable_mlapo": True}}, "--additional-config", "no effect", "Ascend"),
         (

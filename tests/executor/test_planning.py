@@ -24,7 +24,11 @@ MODEL = ModelConfig.from_dict(TINY_CONFIG)
 
 def config_of(**wishes: Any) -> ResolvedConfig:
     config, _ = resolve(
-        EngineConfig(load_format="dummy", **wishes), MODEL, TWO_CORES, NO_VARIABLES, model_path=""
+        EngineConfig(load_format="dummy", enforce_eager=True, **wishes),
+        MODEL,
+        TWO_CORES,
+        NO_VARIABLES,
+        model_path="",
     )
     return config
 

@@ -10,11 +10,13 @@ import torch
 from torch import Tensor
 
 from qanat.cache.spec import cache_spec
-from qanat.core.batch import NewRow, RowOutput, ScheduledBatch, ScheduledRow
+from qanat.config.graphs import GraphSettings
+from qanat.core.batch import GraphUse, NewRow, RowOutput, ScheduledBatch, ScheduledRow
 from qanat.core.constraint import Constraint, MatcherFactory
 from qanat.core.sampling_params import SamplingParams
 from qanat.models.decoder import CausalLM
 from qanat.worker.cache_tensors import allocate_cache
+from qanat.worker.graphs.maker import NativeGraphMaker
 from qanat.worker.model_runner import ModelRunner, RunnerLimits
 from qanat.worker.row_state import RowState
 from qanat.worker.sampler import sample_tokens
@@ -22,6 +24,7 @@ from tests.support.forward import ForwardRunner
 from tests.worker.tiny_model import VOCAB_SIZE, tiny_model
 
 BLOCK_SIZE = 16
+NUM_ROWS = 9
 
 
 @dataclass
@@ -51,30 +54,40 @@ class Driver:
     """
 
     def __init__(
-        self, family: str = "qwen3_5", *, matcher_factory: MatcherFactory | None = None, **limits: Any
+        self,
+        family: str = "qwen3_5",
+        *,
+        matcher_factory: MatcherFactory | None = None,
+        model: CausalLM | None = None,
+        graphs: GraphSettings | None = None,
+        **limits: Any,
     ) -> None:
-        self.model = tiny_model(family)
+        self.model = model or tiny_model(family)
         spec = cache_spec(self.model.config, block_size=BLOCK_SIZE, kv_dtype="float32")
-        self.cache = allocate_cache(spec, num_blocks=80, num_states=9 if spec.has_states else 0)
+        self.cache = allocate_cache(spec, num_blocks=80, num_states=NUM_ROWS + 1 if spec.has_states else 0)
         for tensor in [*self.cache.kv_blocks, *self.cache.conv_states, *self.cache.recurrent_states]:
             tensor.fill_(torch.nan)
         defaults = {
-            "num_rows": 8,
+            "num_rows": NUM_ROWS,
             "max_blocks_per_row": 32,
             "block_size": BLOCK_SIZE,
             "logits_chunk_rows": 64,
         }
         self.limits = RunnerLimits(**(defaults | {"num_valid_token_ids": VOCAB_SIZE} | limits))
-        self.runner = ModelRunner(self.model, self.cache, self.limits, matcher_factory)
+        maker = NativeGraphMaker(2**22) if graphs is not None and graphs.sizes else None
+        self.runner = ModelRunner(
+            self.model, self.cache, self.limits, matcher_factory, graphs=graphs, maker=maker
+        )
         self.has_states = spec.has_states
         self.free_rows, self.free_blocks, self.free_states = (
-            list(range(8)),
+            list(range(NUM_ROWS)),
             list(range(1, 80)),
-            list(range(1, 9)),
+            list(range(1, NUM_ROWS + 1)),
         )
         self.running: dict[str, Running] = {}
         self.freed: list[int] = []
         self.step_id = 0
+        self.uses: list[GraphUse] = []
 
     def add(
         self,
@@ -130,7 +143,8 @@ class Driver:
             request.num_computed += num_tokens
         freed, self.freed = self.freed, []
         output = self.runner.run(ScheduledBatch(self.step_id, freed, new_rows, rows))
-        assert output.step_id == self.step_id
+        assert output.step_id == self.step_id and output.graph is not None
+        self.uses.append(output.graph)
         self.step_id += 1
         answers = dict(zip(work, output.rows, strict=True))
         for name, answer in answers.items():

@@ -39,14 +39,14 @@ def test_plan_equals_what_is_allocated(family: str) -> None:
     plan = worker.memory_plan
     runner = worker._runner
     assert runner is not None
-    assert plan.weight_bytes == runner._model.size_bytes()
-    assert plan.blocks_bytes + plan.states_bytes == runner._cache.size_bytes
-    assert plan.total_bytes == plan.weight_bytes + plan.workspace_bytes + runner._cache.size_bytes
+    assert plan.weight_bytes == runner._passes._model.size_bytes()
+    assert plan.blocks_bytes + plan.states_bytes == runner._passes._cache.size_bytes
+    assert plan.total_bytes == plan.weight_bytes + plan.workspace_bytes + runner._passes._cache.size_bytes
     # 8 requests of 256 tokens in blocks of 16, and the reserved block and state.
     assert plan.num_blocks == 8 * 16 + 1
     assert plan.num_states == (0 if family == "qwen3" else 9)
-    assert {tensor.shape[1] for tensor in runner._cache.kv_blocks} == {plan.num_blocks}
-    assert {tensor.shape[0] for tensor in runner._cache.recurrent_states} <= {plan.num_states}
+    assert {tensor.shape[1] for tensor in runner._passes._cache.kv_blocks} == {plan.num_blocks}
+    assert {tensor.shape[0] for tensor in runner._passes._cache.recurrent_states} <= {plan.num_states}
 
 
 def test_weights_count_each_parameter_in_its_own_type() -> None:

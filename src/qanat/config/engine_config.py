@@ -178,14 +178,22 @@ class ExecutionOptions:
         "Pin each computing thread to a processor of its own, second hardware threads of a core last, and keep the "
         "server's own process off them. Default: off.",
     )
-    enforce_eager: bool = option(
-        Kind.SWITCH, False, "No graph capture and replay; this version always runs so."
-    )
+    enforce_eager: bool = option(Kind.SWITCH, False, "No graphs: every step calls its ops from Python.")
     compilation_config: Mapping[str, Any] | None = option(
         Kind.JSON,
         None,
-        "Graph capture, as JSON; checked, not yet used in this version.",
+        'Graphs, as JSON: {"cudagraph_mode": "FULL_DECODE_ONLY", "cudagraph_capture_sizes": [1, 2, 4, 8]}; modes are '
+        "NONE, PIECEWISE, FULL, FULL_DECODE_ONLY, FULL_AND_PIECEWISE. Default: FULL_DECODE_ONLY with native kernels.",
         aliases=("-O", "-cc"),
+    )
+    cudagraph_capture_sizes: tuple[str, ...] | None = option(
+        Kind.TEXTS,
+        None,
+        "Numbers of tokens that graphs are captured for; a step is padded to the next. Default: 1, 2, 4, then steps of "
+        "8 and from 256 on of 16, as far as --max-num-seqs can use them.",
+    )
+    max_cudagraph_capture_size: int | None = option(
+        Kind.COUNT, None, "End of that default list; larger steps run without a graph.", minimum=1
     )
     speculative_config: Mapping[str, Any] | None = option(
         Kind.JSON,

@@ -7,6 +7,7 @@ import dataclasses
 from qanat.config.binding import bound_processors
 from qanat.config.engine_config import EngineConfig
 from qanat.config.env import Environment
+from qanat.config.graphs import read_graph_wishes
 from qanat.config.limits import cache_limits, dtype_name, scheduler_limits
 from qanat.config.machine import MachineInfo
 from qanat.config.model_config import ModelConfig
@@ -64,6 +65,7 @@ def resolve(
     num_local = parallel.num_local_replicas
     num_threads = _num_threads(wishes, model, machine, environment, (num_ranks_here, num_local), said)
     limits, open_limits = scheduler_limits(wishes, model, environment, said)
+    forms = wishes.structured_outputs_config
     config = ResolvedConfig(
         model_path=model_path,
         served_model_names=wishes.served_model_name or (wishes.model or DEMO_NAME,),
@@ -85,9 +87,8 @@ def resolve(
         open_limits=open_limits,
         profiler=profiler_settings(wishes.profiler_config, said),
         packed_cache=packed_cache_settings(wishes, said),
-        structured=structured_settings(
-            wishes.structured_outputs_config, wishes.guided_decoding_backend, said
-        ),
+        structured=structured_settings(forms, wishes.guided_decoding_backend, said),
+        graph_wishes=read_graph_wishes(wishes, said),
     )
     return config, said
 

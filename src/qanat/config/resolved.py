@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
+from qanat.config.graphs import GraphSettings, GraphWishes
 from qanat.config.model_config import ModelConfig
 from qanat.config.packed_cache import PackedCacheSettings
 from qanat.config.parallel_settings import ParallelSettings
@@ -91,6 +92,8 @@ class ResolvedConfig:
         structured: how forms of outputs are compiled.
         cpu_binding: processors that computing threads are pinned to, see `qanat.config.binding`; empty for none.
         packed_cache: where packed weights are kept between starts; None for nowhere.
+        graph_wishes: what was asked for about graphs; `qanat.executor.planning` settles it.
+        graphs: which steps run as graphs.
     """
 
     model_path: str
@@ -115,6 +118,8 @@ class ResolvedConfig:
     structured: StructuredSettings = StructuredSettings()
     packed_cache: PackedCacheSettings | None = None
     cpu_binding: tuple[int, ...] = ()
+    graph_wishes: GraphWishes = GraphWishes()
+    graphs: GraphSettings = GraphSettings()
 
     def of_replica(self, rank: int) -> ResolvedConfig:
         """The same with the processors of one replica of this host alone; none for those of other hosts."""

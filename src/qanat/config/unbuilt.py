@@ -17,7 +17,6 @@ REASONING_PARSERS = ("qwen3",)
 """What there is; `none` switches it off."""
 
 _JSON_FLAGS: Mapping[str, tuple[str, str]] = {
-    "compilation_config": ("no graphs", f"{LATER}: every step runs eagerly"),
     "speculative_config": ("no speculation", f"{LATER}: every token is computed by the model itself"),
     "additional_config": ("no effect", "these are options of vLLM-Ascend; this version computes on the CPU"),
 }
@@ -99,8 +98,6 @@ def _switches(wishes: EngineConfig) -> Iterator[Decision]:
     if wishes.async_scheduling:
         why = f"{LATER}: a step is scheduled when the one before has ended"
         yield Decision("--async-scheduling", True, False, why)
-    if wishes.enforce_eager:
-        yield Decision("--enforce-eager", True, True, "this version always runs so, without graphs")
     if wishes.reasoning_parser not in (None, "none", *REASONING_PARSERS):
         why = "thinking is told by the tags in the model's own vocabulary"
         yield Decision("--reasoning-parser", wishes.reasoning_parser, REASONING_PARSERS[0], why)

@@ -115,8 +115,31 @@ class RowOutput(msgspec.Struct, frozen=True):
     error_code: str = "numeric_error"
 
 
+class GraphUse(msgspec.Struct, frozen=True):
+    """How a step's forward pass ran.
+
+    Attributes:
+        kind: "full", "piecewise" or "eager".
+        is_decode: every row computed one token.
+        reason: why no graph stood for it, if it ran eagerly.
+        capture_s: seconds that capturing its graph took; 0 if the graph was there.
+    """
+
+    kind: str
+    is_decode: bool
+    reason: str = ""
+    capture_s: float = 0.0
+
+
 class StepOutput(msgspec.Struct, frozen=True):
-    """Answer to a `ScheduledBatch` of the same step_id, one entry per scheduled row, in batch order."""
+    """Answer to a `ScheduledBatch` of the same step_id.
+
+    Attributes:
+        step_id: the batch's.
+        rows: one entry per scheduled row, in batch order.
+        graph: how the pass ran; None if whoever computed it does not tell.
+    """
 
     step_id: int
     rows: list[RowOutput]
+    graph: GraphUse | None = None

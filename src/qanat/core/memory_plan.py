@@ -26,7 +26,7 @@ class MemoryPlan:
         available_bytes: what the machine, or the process's control group, could give at planning time.
         budget_bytes: what may be used of it.
         weight_bytes: all parameters.
-        workspace_bytes: bound on the temporary memory of one step.
+        workspace_bytes: bound on the temporary memory of one step, and what graphs keep.
         block_size: tokens in one KV block.
         block_bytes: one KV block over all attention layers.
         num_blocks: size of the block pool; one of them is reserved.
@@ -35,6 +35,8 @@ class MemoryPlan:
         logits_chunk_rows: rows for which logits are computed at a time.
         max_num_seqs: requests that run at once.
         max_model_len: longest prompt and output together, in tokens.
+        arena_bytes: of the workspace, where native ops of a step put their outputs.
+        graph_bytes: of the workspace, where those of all graphs do.
     """
 
     available_bytes: int
@@ -49,6 +51,8 @@ class MemoryPlan:
     logits_chunk_rows: int
     max_num_seqs: int
     max_model_len: int
+    arena_bytes: int = 0
+    graph_bytes: int = 0
 
     @property
     def blocks_bytes(self) -> int:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
+from qanat.config.env import wanted_instruction_set
+from qanat.config.graphs import settle_graphs
 from qanat.config.resolved import ResolvedConfig
 from qanat.core.decision import Decision
 from qanat.core.errors import CapacityError
 from qanat.core.memory_plan import MemoryPlan
+from qanat.kernels.providers import why_no_graphs
 from qanat.worker.memory_plan import max_tokens_that_fit, plan_memory, rank_bytes
 from qanat.worker.weight_size import weight_bytes
 
@@ -53,7 +56,8 @@ def fit_limits(config: ResolvedConfig, *, available_bytes: int, weight_bytes: in
         CapacityError: see `plan_start`.
     """
     sizes = _Sizes(available_bytes, weight_bytes)
-    decisions = []
+    decisions: list[Decision] = []
+    config, _ = _with_graphs(config)
     if "max_num_seqs" in config.open_limits:
         wanted = config.scheduler.max_num_seqs
         config = sizes.with_fewer_requests(config)
@@ -68,7 +72,18 @@ def fit_limits(config: ResolvedConfig, *, available_bytes: int, weight_bytes: in
             config = _with_limit(config, "max_model_len", got)
             why = f"the model's window is {wanted}, and the memory holds the KV of so many tokens"
             decisions.append(Decision("--max-model-len", None, got, why))
-    return StartPlan(config, sizes.plan(config), tuple(decisions))
+    config, about_graphs = _with_graphs(config)
+    return StartPlan(config, sizes.plan(config), (*decisions, *about_graphs))
+
+
+def _with_graphs(config: ResolvedConfig) -> tuple[ResolvedConfig, list[Decision]]:
+    """Settles which steps run as graphs, for the limits as they are."""
+    why_not = why_no_graphs(config.model, config.dtype, wanted_instruction_set())
+    limits = config.scheduler
+    graphs, said = settle_graphs(
+        config.graph_wishes, limits.max_num_seqs, limits.max_num_batched_tokens, why_not
+    )
+    return dataclasses.replace(config, graphs=graphs), said
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,15 @@ def logits(hidden: Tensor, weight: Any) -> Tensor:
 
 
 @op(row_invariant=True)
+def best_tokens(logits: Tensor, num_valid: int) -> tuple[Tensor, Tensor]:
+    """Of each row of fp32 scores [T, V]: the largest of the first `num_valid` [T] int64, and whether all are finite.
+
+    Of several equal ones the lowest id wins (rule R11). What is best in a row that is not finite means nothing.
+    """
+    return _mlp.best_tokens(logits, num_valid)
+
+
+@op(row_invariant=True)
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     """The gated unit silu(gate) * up, both [T, C]."""
     return _mlp.swiglu(gate, up)

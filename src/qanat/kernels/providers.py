@@ -41,6 +41,29 @@ def choose_providers(num_threads: int, instruction_set: str = "", processors: tu
     select_providers()
 
 
+def is_native() -> bool:
+    """True if native kernels were chosen for any op."""
+    return any(op.chosen.name == NATIVE for op in all_ops())
+
+
+def why_no_graphs(model: ModelConfig, dtype: str, instruction_set: str = "") -> str:
+    """Why steps cannot run as graphs with these settings; empty if they can.
+
+    Args:
+        model: its shape.
+        dtype: of weights and activations.
+        instruction_set: see `choose_providers`.
+    """
+    if not is_built():
+        return f"graphs are made of native ops, and {why_not()}"
+    if instruction_set == REFERENCE:
+        return "graphs are made of native ops, and QANAT_ISA asks for the reference"
+    names = [op.name for op in all_ops()]
+    if len(uncovered(model, dtype, names)) == len(names):
+        return f"graphs are made of native ops, and {dtype} is not covered by them"
+    return ""
+
+
 def try_reference(model: ModelConfig, dtype: str) -> None:
     """Has the reference's products tried out where they will run, so that no step, nor a profile, is held up by it.
 

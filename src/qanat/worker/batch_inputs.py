@@ -76,7 +76,7 @@ def build_inputs(
     Raises:
         IntegrityError: a row has no token to compute, or fewer tokens or blocks than it was scheduled for.
     """
-    _check_blocks(works, block_size)
+    check_blocks(works, block_size)
     rows = np.array([work.row for work in works])
     starts = np.array([work.start for work in works])
     ends = np.array([work.end for work in works])
@@ -90,9 +90,10 @@ def build_inputs(
     num_blocks = -(-int(ends.max()) // block_size)
     position_rows = torch.from_numpy(positions)[None]
     cos, sin = model.rotary_rows(position_rows)
+    seq_lens = _int32(ends)
     context = ForwardContext(
         query_start_loc=_int32(row_starts),
-        seq_lens=_int32(ends),
+        seq_lens=seq_lens,
         num_computed=_int32(starts),
         block_tables=torch.from_numpy(table.block_tables[rows, :num_blocks]),
         slot_mapping=torch.from_numpy(slots),
@@ -104,13 +105,18 @@ def build_inputs(
         conv_states=cache.conv_states,
         recurrent_states=cache.recurrent_states,
         block_size=block_size,
-        host_query_lens=lens.tolist(),
-        host_seq_lens=ends.tolist(),
+        host_query_lens=_int32(lens),
+        host_seq_lens=seq_lens,
     )
     return torch.from_numpy(ids), context
 
 
-def _check_blocks(works: Sequence[RowWork], block_size: int) -> None:
+def check_blocks(works: Sequence[RowWork], block_size: int) -> None:
+    """Looks whether each row has something to compute and the blocks for it.
+
+    Raises:
+        IntegrityError: it has not.
+    """
     for work in works:
         if work.end <= work.start:
             raise IntegrityError(f"request {work.state.request_id} was scheduled with no token to compute")

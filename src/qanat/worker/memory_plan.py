@@ -10,7 +10,7 @@ from qanat.config.sharding import rank_model
 from qanat.core.cache_spec import CacheSpec
 from qanat.core.errors import CapacityError
 from qanat.core.memory_plan import MemoryPlan
-from qanat.worker.workspace import logits_chunk_rows, workspace_bytes
+from qanat.worker.workspace import arena_bytes, graph_bytes, logits_chunk_rows, workspace_bytes
 
 MIB = 2**20
 SHARE_FLAG = "--memory-share (or --gpu-memory-utilization)"
@@ -103,6 +103,8 @@ class _Division:
             logits_chunk_rows=logits_chunk_rows(self._config),
             max_num_seqs=limits.max_num_seqs,
             max_model_len=limits.max_model_len,
+            arena_bytes=arena_bytes(self._config),
+            graph_bytes=graph_bytes(self._config),
         )
         if plan.total_bytes > self._available_bytes:
             raise CapacityError(

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from qanat.config.graphs import GraphSettings
 from qanat.core.batch import RowOutput, ScheduledBatch, StepOutput, TokenLogprobs
 from qanat.core.constraint import MatcherFactory
 from qanat.core.errors import InvalidRequestError, NumericError, StructuredOutputError
 from qanat.models.decoder import CausalLM
 from qanat.platforms.groups import ParallelGroup, SingleGroup
-from qanat.worker.batch_inputs import RowWork, build_inputs, update_rows
+from qanat.worker.batch_inputs import RowWork, update_rows
 from qanat.worker.cache_tensors import CacheTensors
+from qanat.worker.graphs.maker import GraphMaker
+from qanat.worker.graphs.runner import Forward, GraphRunner, Scores
 from qanat.worker.logprobs import token_logprobs
 from qanat.worker.row_form import FormBuffer
 from qanat.worker.row_state import FormMaker, RowState, RowTable
@@ -85,6 +88,8 @@ class ModelRunner:
         matcher_factory: for rows whose output has a form; without it there may be none.
         group: the ranks that share the model; None for one. Rank 0 chooses the tokens and tells the others; what the
             others report is to be left aside.
+        graphs: which steps run as graphs; None for none.
+        maker: makes them; needed where there are any.
     """
 
     def __init__(
@@ -94,15 +99,25 @@ class ModelRunner:
         limits: RunnerLimits,
         matcher_factory: MatcherFactory | None = None,
         group: ParallelGroup | None = None,
+        graphs: GraphSettings | None = None,
+        maker: GraphMaker | None = None,
     ) -> None:
         self._group: ParallelGroup = group or SingleGroup()
-        self._model = model
-        self._cache = cache
         self._limits = limits
         forms = None
         if matcher_factory is not None:
             forms = FormMaker(matcher_factory, FormBuffer(limits.num_valid_token_ids))
         self._table = RowTable(limits.num_rows, limits.max_blocks_per_row, limits.num_valid_token_ids, forms)
+        self._passes = GraphRunner(
+            model,
+            self._table,
+            cache,
+            limits.block_size,
+            graphs or GraphSettings(),
+            maker,
+            limits.logits_chunk_rows,
+            limits.num_valid_token_ids,
+        )
 
     def run(self, batch: ScheduledBatch) -> StepOutput:
         """Computes a step.
@@ -111,36 +126,45 @@ class ModelRunner:
             IntegrityError: the batch contradicts what the rows hold.
         """
         with torch.inference_mode():
-            return self._run(batch)
+            return self._run(batch, is_profiled=False)
 
-    def _run(self, batch: ScheduledBatch) -> StepOutput:
+    def run_profiled(self, batch: ScheduledBatch) -> StepOutput:
+        """The same without graphs, so that every op shows in a profile."""
+        with torch.inference_mode():
+            return self._run(batch, is_profiled=True)
+
+    def _run(self, batch: ScheduledBatch, is_profiled: bool) -> StepOutput:
         works = update_rows(self._table, batch)
-        token_ids, context = build_inputs(
-            works, self._table, self._cache, self._model, self._limits.block_size
-        )
-        hidden = self._model(token_ids, context)
+        forward = self._passes.run(works, is_profiled)
         for work in works:
             work.state.num_computed_tokens = work.end
         results = [_Result() for _ in works]
         with_result = list(zip(works, results, strict=True))
-        self._report_prompt([pair for pair in with_result if pair[0].num_prompt_logprobs], hidden)
-        self._sample([pair for pair in with_result if pair[0].samples], hidden)
-        return StepOutput(batch.step_id, [_row_output(work, result) for work, result in with_result])
+        self._report_prompt([pair for pair in with_result if pair[0].num_prompt_logprobs], forward.hidden)
+        self._sample([pair for pair in with_result if pair[0].samples], forward)
+        rows = [_row_output(work, result) for work, result in with_result]
+        return StepOutput(batch.step_id, rows, forward.use)
 
-    def _sample(self, pairs: Sequence[_Pair], hidden: Tensor) -> None:
-        """Chooses the next token of each of these rows, a chunk of logits at a time."""
+    def _sample(self, pairs: Sequence[_Pair], forward: Forward) -> None:
+        """Chooses the next token of each of these rows, a chunk of scores at a time."""
         places = [work.offset + work.end - work.start - 1 for work, _ in pairs]
-        for chunk, logits in self._logit_chunks(places, hidden):
+        ready = forward.scores
+        if ready is not None and len(ready.best) == len(places):
+            chunks: Iterable[tuple[slice, Scores]] = [(slice(len(places)), ready)]
+        else:
+            chunks = self._score_chunks(places, forward.hidden)
+        for chunk, scores in chunks:
             part = pairs[chunk]
             if self._group.rank == 0:
-                self._choose(part, logits)
+                self._choose(part, scores)
             if self._group.size > 1:
                 self._tell(part)
 
-    def _choose(self, pairs: Sequence[_Pair], logits: Tensor) -> None:
+    def _choose(self, pairs: Sequence[_Pair], scores: Scores) -> None:
         states = [work.state for work, _ in pairs]
-        tokens = sample_tokens(logits[:, : self._limits.num_valid_token_ids], states)
-        is_finite = self._are_finite(logits)
+        logits, best = scores.logits, scores.best.tolist()
+        tokens = sample_tokens(logits[:, : self._limits.num_valid_token_ids], states, best)
+        is_finite = self._are_finite(scores)
         for i, (work, result) in enumerate(pairs):
             if not is_finite[i]:
                 result.error = NOT_FINITE
@@ -169,29 +193,31 @@ class ModelRunner:
                 work.state.tokens(work.start + 1, work.start + 1 + work.num_prompt_logprobs)
             )
         ]
-        for chunk, logits in self._logit_chunks([target.place for target in targets], hidden):
+        for chunk, scores in self._score_chunks([target.place for target in targets], hidden):
             if self._group.rank > 0:
                 continue
             part = targets[chunk]
-            is_finite = self._are_finite(logits)
-            entries = token_logprobs(logits, [t.token_id for t in part], [t.num_top for t in part])
+            is_finite = self._are_finite(scores)
+            entries = token_logprobs(scores.logits, [t.token_id for t in part], [t.num_top for t in part])
             for i, target in enumerate(part):
                 target.result.prompt_logprobs.append(entries[i])
                 if not is_finite[i]:
                     target.result.error = NOT_FINITE
 
-    def _logit_chunks(self, places: Sequence[int], hidden: Tensor) -> Iterator[tuple[slice, Tensor]]:
-        """(which of the places, their logits [n, V] fp32), so many at a time as the memory plan allows."""
+    def _score_chunks(self, places: Sequence[int], hidden: Tensor) -> Iterator[tuple[slice, Scores]]:
+        """(which of the places, the scores of their rows), so many at a time as the memory plan allows."""
         step = self._limits.logits_chunk_rows
         for start in range(0, len(places), step):
             chunk = slice(start, start + step)
-            yield chunk, self._model.compute_logits(hidden[places[chunk]])
+            own = places[chunk]
+            is_run = own[-1] - own[0] + 1 == len(own)
+            yield chunk, self._passes.scores(hidden[own[0] : own[-1] + 1] if is_run else hidden[own])
 
-    def _are_finite(self, logits: Tensor) -> list[bool]:
-        """One reduction per row: a sum of finite scores is finite. All true if the check is switched off."""
+    def _are_finite(self, scores: Scores) -> list[bool]:
+        """Of each row; all true if the check is switched off."""
         if not self._limits.is_nan_check_enabled:
-            return [True] * len(logits)
-        finite: list[bool] = logits.sum(dim=1).isfinite().tolist()
+            return [True] * len(scores.best)
+        finite: list[bool] = scores.are_finite.tolist()
         return finite
 
 

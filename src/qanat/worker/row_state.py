@@ -112,6 +112,18 @@ class RowState:
         """Tokens produced so far; a view."""
         return self._tokens[self.num_prompt_tokens : self.num_tokens]
 
+    def token(self, position: int) -> int:
+        """The token at one position.
+
+        Raises:
+            IntegrityError: if it is not known.
+        """
+        if position >= self.num_tokens:
+            raise IntegrityError(
+                f"request {self.request_id} has {self.num_tokens} tokens, not {position + 1}"
+            )
+        return int(self._tokens[position])
+
     def tokens(self, start: int, end: int) -> npt.NDArray[np.int32]:
         """Tokens at positions start to end - 1; a view.
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 from torch import Tensor
 
 from qanat.core.sampling_params import SamplingParams
+from qanat.kernels import ops
 from qanat.worker.candidates import Filter, select_candidates
 from qanat.worker.gumbel import gumbel_noise, noise_key
 from qanat.worker.row_state import RowState
@@ -21,38 +22,45 @@ MIN_TEMPERATURE = 1e-5
 """Below it the most likely token is taken; a division by less could overflow."""
 
 
-def sample_tokens(logits: Tensor, rows: Sequence[RowState]) -> list[int]:
+def sample_tokens(logits: Tensor, rows: Sequence[RowState], best: Sequence[int] | None = None) -> list[int]:
     """One token per row. The result of a row depends on that row alone.
 
     Args:
         logits: [R, V] fp32, V valid tokens; not changed.
         rows: R requests; the token is for position `num_tokens`.
+        best: R tokens with the largest score, the lowest of several, if they are known.
 
     Returns:
         R token ids, `NO_TOKEN` where every token is masked.
     """
-    logits, has_choice = _edit(logits, rows)
+    logits, has_choice, edited = _edit(logits, rows)
     tokens = [NO_TOKEN] * len(rows)
     greedy = [i for i in has_choice if rows[i].sampling.temperature < MIN_TEMPERATURE]
-    chosen = (logits if len(greedy) == len(rows) else logits[greedy]).argmax(dim=1).tolist() if greedy else []
-    for i, token_id in zip(greedy, chosen, strict=True):
-        tokens[i] = token_id
+    for i in greedy if best is not None else ():
+        tokens[i] = best[i]
+    changed = [i for i in greedy if best is None or i in edited]
+    if changed:
+        chosen = ops.best_tokens(logits[changed], logits.shape[1])[0].tolist()
+        for i, token_id in zip(changed, chosen, strict=True):
+            tokens[i] = token_id
+    if len(greedy) == len(has_choice):
+        return tokens
     drawn = [i for i in has_choice if rows[i].sampling.temperature >= MIN_TEMPERATURE]
     _draw(logits, rows, drawn, tokens)
     return tokens
 
 
-def _edit(logits: Tensor, rows: Sequence[RowState]) -> tuple[Tensor, list[int]]:
-    """The logits with each row's edits, in a copy if there are any, and the rows that have a token left."""
+def _edit(logits: Tensor, rows: Sequence[RowState]) -> tuple[Tensor, list[int], Collection[int]]:
+    """The logits with each row's edits, in a copy if there are any; rows with a token left; rows that were edited."""
     edited = [i for i, row in enumerate(rows) if row.has_edits]
     if not edited:
-        return logits, list(range(len(rows)))
+        return logits, list(range(len(rows))), ()
     logits = logits.clone()
     for i in edited:
         rows[i].edit(logits[i])
     is_dead = (logits[edited].amax(dim=1) == -math.inf).tolist()
     dead = {i for i, is_row_dead in zip(edited, is_dead, strict=True) if is_row_dead}
-    return logits, [i for i in range(len(rows)) if i not in dead]
+    return logits, [i for i in range(len(rows)) if i not in dead], set(edited)
 
 
 def _draw(logits: Tensor, rows: Sequence[RowState], drawn: Sequence[int], tokens: list[int]) -> None:

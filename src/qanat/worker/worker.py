@@ -15,7 +15,9 @@ from qanat.core.affinity import bind_thread
 from qanat.core.batch import ScheduledBatch, StepOutput
 from qanat.core.constraint import MatcherFactory
 from qanat.core.memory_plan import MemoryPlan
-from qanat.kernels.providers import choose_providers, op_table, try_reference
+from qanat.kernels.host_group import HostNodeGroup
+from qanat.kernels.native.arena import use_step_arena
+from qanat.kernels.providers import choose_providers, is_native, op_table, try_reference
 from qanat.models.decoder import CausalLM
 from qanat.models.dummy import load_dummy
 from qanat.models.huge_pages import copy_in_background
@@ -25,6 +27,7 @@ from qanat.platforms.base import Platform
 from qanat.platforms.cpu import CpuPlatform
 from qanat.platforms.groups import ParallelGroup, SingleGroup
 from qanat.worker.cache_tensors import DTYPES, allocate_cache
+from qanat.worker.graphs.maker import NativeGraphMaker
 from qanat.worker.load_bar import LoadBar
 from qanat.worker.memory_plan import MIB, plan_memory, rank_bytes
 from qanat.worker.model_runner import ModelRunner, RunnerLimits
@@ -92,7 +95,11 @@ class Worker:
             num_valid_token_ids=config.num_valid_token_ids or config.model.vocab_size,
             is_nan_check_enabled=config.is_nan_check_enabled,
         )
-        self._runner = ModelRunner(self._load_weights(), cache, limits, self._matcher_factory, self._group)
+        use_step_arena(plan.arena_bytes if is_native() else 0)
+        maker = NativeGraphMaker(plan.graph_bytes) if config.graphs.sizes else None
+        self._runner = ModelRunner(
+            self._load_weights(), cache, limits, self._matcher_factory, self._group, config.graphs, maker
+        )
 
     def execute(self, batch: ScheduledBatch) -> StepOutput:
         """Computes one step.
@@ -102,7 +109,7 @@ class Worker:
         """
         assert self._runner is not None, "load() comes first"
         if self.profiler.is_running:
-            return self.profiler.run(batch, self._runner.run)
+            return self.profiler.run(batch, self._runner.run_profiled)
         return self._runner.run(batch)
 
     def op_table(self) -> list[str]:
@@ -124,12 +131,16 @@ class Worker:
                 "The system does not allow --cpu-binding to processors %s.", number_ranges(processors)
             )
 
+    def _model_group(self) -> ParallelGroup:
+        """What the layers exchange over: graphs leave exchanges to Python."""
+        return self._group if self._group.size == 1 else HostNodeGroup(self._group)
+
     def _load_weights(self) -> CausalLM:
         config, dtype = self._config, DTYPES[self._config.dtype]
         if config.load_format == "dummy":
             scheme = open_scheme(config.quantization, Path(config.model_path), config.model, None)
             return load_dummy(
-                config.model, dtype, config.seed or 0, self._platform.device, self._group, scheme
+                config.model, dtype, config.seed or 0, self._platform.device, self._model_group(), scheme
             )
         with LoadBar("loading weights", is_shown=self._group.rank == 0) as bar:
             model, report = load_model(
@@ -138,7 +149,7 @@ class Worker:
                 dtype,
                 self._platform.device,
                 bar.update,
-                self._group,
+                self._model_group(),
                 config.quantization,
                 config.packed_cache.open() if config.packed_cache is not None else None,
             )

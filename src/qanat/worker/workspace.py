@@ -28,6 +28,8 @@ Of P ranks that share the model, each has the sizes of its own share in these mo
 
     collectives T H (P + 2) f + N V f          the ranks' partial sums and their total; the joined scores
 
+Graphs keep one more such moment, without the scores and states, of as many tokens as the largest of them has.
+
 N = max(1, 32 MiB / (V f)) rows, but not more than there can be. The sampler and the log-probabilities work on at most
 2^20 logits (or one row) at a time and hold 96 bytes for each where all of them are equal, 20 in the usual case.
 """
@@ -61,19 +63,57 @@ def logits_chunk_rows(config: ResolvedConfig) -> int:
 
 
 def workspace_bytes(config: ResolvedConfig, spec: CacheSpec) -> int:
-    """Bound on what a step allocates and frees again, in bytes; the formula is above."""
+    """Bound on what a step allocates and frees again, and what graphs keep, in bytes; the formula is above."""
     model, width = config.model, DTYPE_BYTES[config.dtype]
-    num_tokens = -(-config.scheduler.max_num_batched_tokens // ROW_GRANULE) * ROW_GRANULE
+    num_tokens = _step_tokens(config)
     moments = [_logits_bytes(config), *_feed_forward_bytes(model, num_tokens, width)]
+    if model.num_full_attention_layers:
+        moments.append(_attention_bytes(model, num_tokens, width) + ATTENTION_SCRATCH_BYTES)
+    if model.num_linear_attention_layers:
+        states = config.scheduler.max_num_seqs * spec.state_bytes // model.num_linear_attention_layers
+        moments.append(_delta_net_bytes(model, num_tokens, width) + states)
+    code = LIBRARY_CODE_BYTES if width < FP32_BYTES else 0
+    return (
+        _stream_bytes(model, num_tokens, width)
+        + max(moments)
+        + code
+        + _forms_bytes(model.vocab_size)
+        + _collective_bytes(config, num_tokens)
+        + graph_bytes(config)
+    )
+
+
+def arena_bytes(config: ResolvedConfig) -> int:
+    """Room for the outputs of native ops of a step; a part of the workspace."""
+    return _outputs_bytes(config, _step_tokens(config), logits_chunk_rows(config))
+
+
+def graph_bytes(config: ResolvedConfig) -> int:
+    """Room for the outputs of native ops of the largest graph, in which the smaller ones lie too; 0 without graphs."""
+    num_tokens = config.graphs.max_size
+    if not num_tokens:
+        return 0
+    return _outputs_bytes(config, num_tokens, min(num_tokens, logits_chunk_rows(config)))
+
+
+def _outputs_bytes(config: ResolvedConfig, num_tokens: int, num_scored_rows: int) -> int:
+    """Bound on the outputs of native ops that a pass over so many tokens needs at a time."""
+    model, width = config.model, DTYPE_BYTES[config.dtype]
+    moments = [num_scored_rows * model.vocab_size * FP32_BYTES]
+    moments += _feed_forward_bytes(model, num_tokens, width)
     if model.num_full_attention_layers:
         moments.append(_attention_bytes(model, num_tokens, width))
     if model.num_linear_attention_layers:
-        moments.append(_delta_net_bytes(config, spec, num_tokens, width))
-    stream = num_tokens * model.hidden_size * (4 * width + 2 * FP32_BYTES)
-    code = LIBRARY_CODE_BYTES if width < FP32_BYTES else 0
-    return (
-        stream + max(moments) + code + _forms_bytes(model.vocab_size) + _collective_bytes(config, num_tokens)
-    )
+        moments.append(_delta_net_bytes(model, num_tokens, width))
+    return _stream_bytes(model, num_tokens, width) + max(moments)
+
+
+def _step_tokens(config: ResolvedConfig) -> int:
+    return -(-config.scheduler.max_num_batched_tokens // ROW_GRANULE) * ROW_GRANULE
+
+
+def _stream_bytes(model: ModelConfig, num_tokens: int, width: int) -> int:
+    return num_tokens * model.hidden_size * (4 * width + 2 * FP32_BYTES)
 
 
 def _collective_bytes(config: ResolvedConfig, num_tokens: int) -> int:
@@ -92,16 +132,15 @@ def _forms_bytes(vocab_size: int) -> int:
 def _attention_bytes(model: ModelConfig, num_tokens: int, width: int) -> int:
     query_heads, kv_heads = model.num_attention_heads, model.num_key_value_heads
     per_token = model.head_dim * ((5 * query_heads + 4 * kv_heads) * width + 3 * query_heads * FP32_BYTES)
-    return num_tokens * per_token + ATTENTION_SCRATCH_BYTES
+    return num_tokens * per_token
 
 
-def _delta_net_bytes(config: ResolvedConfig, spec: CacheSpec, num_tokens: int, width: int) -> int:
-    gdn = config.model.gdn
+def _delta_net_bytes(model: ModelConfig, num_tokens: int, width: int) -> int:
+    gdn = model.gdn
     assert gdn is not None, f"a {LINEAR_ATTENTION} layer has sizes"
-    convolution = config.model.conv_dim * (4 * width + 3 * FP32_BYTES)
+    convolution = model.conv_dim * (4 * width + 3 * FP32_BYTES)
     rule = gdn.num_value_heads * (6 * gdn.key_head_dim + 4 * gdn.value_head_dim) * FP32_BYTES
-    states = config.scheduler.max_num_seqs * spec.state_bytes // config.model.num_linear_attention_layers
-    return num_tokens * (convolution + rule) + states
+    return num_tokens * (convolution + rule)
 
 
 def _feed_forward_bytes(model: ModelConfig, num_tokens: int, width: int) -> list[int]:

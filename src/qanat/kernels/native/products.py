@@ -12,6 +12,7 @@ from qanat.kernels.native.packed import PackedWeight, is_packable, pack, plain_t
 from qanat.kernels.native.tensors import FLOAT_TYPES, are_native, is_bf16, new, readable, rows
 from qanat.kernels.packing import as_given
 from qanat.kernels.quantised import QuantisedMatrix
+from qanat.kernels.recording import host_call
 from qanat.kernels.reference import mlp as reference
 from qanat.kernels.reference import moe as reference_moe
 
@@ -31,14 +32,14 @@ def pack_experts(weight: Tensor | QuantisedMatrix) -> Weight:
 def linear(x: Tensor, weight: Weight) -> Tensor:
     """See `qanat.kernels.ops.linear`."""
     if not isinstance(weight, PackedWeight):
-        return reference.linear(x, weight)
+        return host_call(reference.linear, x, weight)
     return _product(x, weight, x.dtype)
 
 
 def logits(hidden: Tensor, weight: Weight) -> Tensor:
     """See `qanat.kernels.ops.logits`."""
     if not isinstance(weight, PackedWeight):
-        return reference.logits(hidden, weight)
+        return host_call(reference.logits, hidden, weight)
     return _product(hidden, weight, torch.float32)
 
 
@@ -53,19 +54,40 @@ def _product(x: Tensor, weight: PackedWeight, dtype: torch.dtype) -> Tensor:
 
 def embedding(token_ids: Tensor, weight: Weight, dtype: torch.dtype | None = None) -> Tensor:
     """See `qanat.kernels.ops.embedding`."""
-    if not isinstance(weight, PackedWeight):
-        return reference.embedding(token_ids, weight, dtype)
     ids = token_ids.to(torch.int64).contiguous()
+    if isinstance(weight, Tensor) and weight.device.type == "cpu" and weight.is_contiguous():
+        return _gathered(ids, weight)
+    if not isinstance(weight, PackedWeight):
+        return host_call(reference.embedding, token_ids, weight, dtype)
     wanted = plain_type(weight) or dtype or torch.float32
     if wanted not in FLOAT_TYPES:
         return weight.rows(ids, torch.float32).to(wanted)
     return weight.rows(ids, wanted)
 
 
+def _gathered(ids: Tensor, table: Tensor) -> Tensor:
+    num_rows, size = table.shape
+    out = new((ids.shape[0], size), table.dtype)
+    row_bytes = size * table.itemsize
+    native().gather(ids.data_ptr(), ids.shape[0], table.data_ptr(), num_rows, row_bytes, out.data_ptr())
+    return out
+
+
+def best_tokens(logits: Tensor, num_valid: int) -> tuple[Tensor, Tensor]:
+    """See `qanat.kernels.ops.best_tokens`."""
+    if logits.dtype != torch.float32 or not are_native(logits) or logits.stride(-1) != 1:
+        return host_call(reference.best_tokens, logits, num_valid)
+    num_rows, num_scores = logits.shape
+    ids, are_finite = new((num_rows,), torch.int64), new((num_rows,), torch.bool)
+    stride, ids_at, finite_at = logits.stride(0), ids.data_ptr(), are_finite.data_ptr()
+    native().choice(logits.data_ptr(), stride, num_rows, num_scores, num_valid, ids_at, finite_at)
+    return ids, are_finite
+
+
 def moe_experts(x: Tensor, expert_ids: Tensor, gate_up: Weight, down: Weight) -> Tensor:
     """See `qanat.kernels.ops.moe_experts`."""
     if not (isinstance(gate_up, PackedWeight) and isinstance(down, PackedWeight)):
-        return reference_moe.moe_experts(x, expert_ids, as_given(gate_up), as_given(down))
+        return host_call(reference_moe.moe_experts, x, expert_ids, as_given(gate_up), as_given(down))
     if not are_native(x):
         return moe_experts(x.float(), expert_ids, gate_up, down).to(x.dtype)
     x, ids = readable(x), expert_ids.contiguous()

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from qanat.kernels.native.module import native
 from qanat.kernels.native.tensors import NO_ROWS, RowsTuple, are_native, is_bf16, new, readable, rows
+from qanat.kernels.recording import host_call
 from qanat.kernels.reference import delta as reference_delta
 from qanat.kernels.reference import mlp as reference_mlp
 from qanat.kernels.reference import moe as reference_moe
@@ -19,7 +20,7 @@ PLAIN, ADDED, GATED = range(3)
 def rms_norm(x: Tensor, weight: Tensor, eps: float, zero_centred: bool) -> Tensor:
     """See `qanat.kernels.ops.rms_norm`."""
     if not are_native(x, weight) or x.dim() not in (2, 3):
-        return reference_norm.rms_norm(x, weight, eps, zero_centred)
+        return host_call(reference_norm.rms_norm, x, weight, eps, zero_centred)
     x = readable(x)
     out = new(x.shape, x.dtype)
     _norm(PLAIN, x, NO_ROWS, weight, zero_centred, out, 0, eps)
@@ -31,7 +32,7 @@ def add_rms_norm(
 ) -> tuple[Tensor, Tensor]:
     """See `qanat.kernels.ops.add_rms_norm`."""
     if not are_native(x, residual, weight) or x.dim() not in (2, 3) or x.dtype != residual.dtype:
-        return reference_norm.add_rms_norm(x, residual, weight, eps, zero_centred)
+        return host_call(reference_norm.add_rms_norm, x, residual, weight, eps, zero_centred)
     x, residual = readable(x), readable(residual)
     out, total = new(x.shape, x.dtype), new(x.shape, x.dtype)
     _norm(ADDED, x, rows(residual), weight, zero_centred, out, total.data_ptr(), eps)
@@ -41,7 +42,7 @@ def add_rms_norm(
 def gated_rms_norm(x: Tensor, gate: Tensor, weight: Tensor, eps: float) -> Tensor:
     """See `qanat.kernels.ops.gated_rms_norm`."""
     if not are_native(x, gate, weight) or x.dim() not in (2, 3):
-        return reference_norm.gated_rms_norm(x, gate, weight, eps)
+        return host_call(reference_norm.gated_rms_norm, x, gate, weight, eps)
     x, gate = readable(x), readable(gate)
     out = new(x.shape, gate.dtype)
     _norm(GATED, x, rows(gate), weight, False, out, 0, eps)
@@ -80,7 +81,7 @@ def _norm(
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     """See `qanat.kernels.ops.swiglu`."""
     if not are_native(gate, up) or gate.dim() != 2 or gate.dtype != up.dtype:
-        return reference_mlp.swiglu(gate, up)
+        return host_call(reference_mlp.swiglu, gate, up)
     gate, up = readable(gate), readable(up)
     out = new(gate.shape, gate.dtype)
     native().swiglu(rows(gate), rows(up), gate.shape[0], out.data_ptr(), is_bf16(out), gate.shape[1])
@@ -96,7 +97,9 @@ def rotary_rows(
 ) -> tuple[Tensor, Tensor]:
     """See `qanat.kernels.ops.rotary_rows`."""
     if positions.device.type != "cpu" or dtype not in (torch.float32, torch.bfloat16):
-        return reference_rotary.rotary_rows(positions, inverse_frequencies, mrope_section, scale, dtype)
+        return host_call(
+            reference_rotary.rotary_rows, positions, inverse_frequencies, mrope_section, scale, dtype
+        )
     positions, frequencies = positions.to(torch.int64).contiguous(), inverse_frequencies.float().contiguous()
     num_axes, num_rows = positions.shape
     half = frequencies.shape[0]
@@ -120,7 +123,7 @@ def rotary_rows(
 def rotary_apply(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """See `qanat.kernels.ops.rotary_apply`."""
     if not are_native(x, cos, sin):
-        return reference_rotary.rotary_apply(x, cos, sin)
+        return host_call(reference_rotary.rotary_apply, x, cos, sin)
     x, cos, sin = readable(x), cos.contiguous(), sin.contiguous()
     num_rows, num_heads, size = x.shape
     out = new(x.shape, x.dtype)
@@ -141,7 +144,7 @@ def rotary_apply(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def delta_gates(a: Tensor, b: Tensor, a_log: Tensor, dt_bias: Tensor) -> tuple[Tensor, Tensor]:
     """See `qanat.kernels.ops.delta_gates`."""
     if not are_native(a, b, a_log, dt_bias):
-        return reference_delta.delta_gates(a, b, a_log, dt_bias)
+        return host_call(reference_delta.delta_gates, a, b, a_log, dt_bias)
     a, b = readable(a), readable(b)
     a_log, dt_bias = a_log.float().contiguous(), dt_bias.contiguous()
     log_decay, strength = new(a.shape, torch.float32), new(a.shape, torch.float32)
@@ -162,7 +165,7 @@ def delta_gates(a: Tensor, b: Tensor, a_log: Tensor, dt_bias: Tensor) -> tuple[T
 def moe_route(router_logits: Tensor, top_k: int, renormalise: bool) -> tuple[Tensor, Tensor]:
     """See `qanat.kernels.ops.moe_route`."""
     if not are_native(router_logits) or top_k > router_logits.shape[1]:
-        return reference_moe.moe_route(router_logits, top_k, renormalise)
+        return host_call(reference_moe.moe_route, router_logits, top_k, renormalise)
     scores = readable(router_logits)
     num_rows, num_experts = scores.shape
     weights = new((num_rows, top_k), torch.float32)
@@ -180,7 +183,7 @@ def moe_combine(
     others = [x for x in (shared, shared_gate) if x is not None]
     is_uniform = are_native(expert_out) and all(x.dtype == expert_out.dtype for x in others)
     if not is_uniform or len(others) == 1:
-        return reference_moe.moe_combine(expert_out, weights, shared, shared_gate)
+        return host_call(reference_moe.moe_combine, expert_out, weights, shared, shared_gate)
     expert_out, weights = expert_out.contiguous(), weights.float().contiguous()
     others = [x.contiguous() for x in others]
     shared_at, gate_at = (x.data_ptr() for x in others) if others else (0, 0)

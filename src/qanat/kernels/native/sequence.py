@@ -8,6 +8,7 @@ from torch import Tensor
 from qanat.kernels.lens import Lens, as_host_int32
 from qanat.kernels.native.module import native
 from qanat.kernels.native.tensors import NO_ROWS, are_native, as_int32, is_bf16, new, readable, rows
+from qanat.kernels.recording import host_call
 from qanat.kernels.reference import attention as reference_attention
 from qanat.kernels.reference import delta as reference_delta
 
@@ -36,8 +37,18 @@ def paged_attention(
     """See `qanat.kernels.ops.paged_attention`."""
     num_rows, num_heads, head_dim = q.shape
     if not (are_native(q, k, v, gate, kv_cache) and is_head_covered(head_dim)):
-        return reference_attention.paged_attention(
-            q, k, v, gate, kv_cache, slot_mapping, block_tables, host_query_lens, host_seq_lens, scale
+        return host_call(
+            reference_attention.paged_attention,
+            q,
+            k,
+            v,
+            gate,
+            kv_cache,
+            slot_mapping,
+            block_tables,
+            host_query_lens,
+            host_seq_lens,
+            scale,
         )
     q, k, v = readable(q), readable(k), readable(v)
     gate = readable(gate) if gate is not None else None
@@ -82,7 +93,9 @@ def causal_conv(
     """See `qanat.kernels.ops.causal_conv`."""
     num_taps = weight.shape[1]
     if not (are_native(x, weight, states) and num_taps <= MAX_TAPS and states.is_contiguous()):
-        return reference_delta.causal_conv(x, weight, states, state_ids, num_computed, host_query_lens)
+        return host_call(
+            reference_delta.causal_conv, x, weight, states, state_ids, num_computed, host_query_lens
+        )
     x, weight = readable(x), weight.contiguous()
     ids, computed = as_int32(state_ids), as_int32(num_computed)
     query_lens = as_host_int32(host_query_lens)
@@ -122,8 +135,18 @@ def gated_delta_rule(
     is_covered = is_head_covered(q.shape[2]) and v.shape[2] % LANES == 0
     is_plain = states.dtype == torch.float32 and states.is_contiguous()
     if not (are_native(q, k, v, log_decay, beta, states) and is_covered and is_plain):
-        return reference_delta.gated_delta_rule(
-            q, k, v, log_decay, beta, states, state_ids, num_computed, query_start_loc, host_query_lens
+        return host_call(
+            reference_delta.gated_delta_rule,
+            q,
+            k,
+            v,
+            log_decay,
+            beta,
+            states,
+            state_ids,
+            num_computed,
+            query_start_loc,
+            host_query_lens,
         )
     q, k, v = readable(q), readable(k), readable(v)
     decay, strength = log_decay.float().contiguous(), beta.float().contiguous()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
+
+from qanat.kernels.native.arena import new as new  # outputs of ops
 
 FLOAT_TYPES = (torch.float32, torch.bfloat16)
 """What the native kernels read and write."""
@@ -44,8 +44,3 @@ def readable(x: Tensor) -> Tensor:
 def as_int32(x: Tensor) -> Tensor:
     """Contiguous int32; the tensor itself where it is that already."""
     return x.to(torch.int32).contiguous()
-
-
-def new(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """An op's output, not filled with anything."""
-    return torch.empty(shape, dtype=dtype)

@@ -1,1 +1,0 @@
-"""The formats of quantised checkpoints: one family of formats a file."""

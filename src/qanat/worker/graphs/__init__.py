@@ -1,0 +1,1 @@
+"""Graphs: steps that are recorded once per size and replayed on static buffers."""

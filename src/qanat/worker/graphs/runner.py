@@ -1,0 +1,202 @@
+"""Runs a step's forward pass: as a graph where one may stand for it, eagerly otherwise."""
+
+from __future__ import annotations
+
+import bisect
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+from torch import Tensor
+
+from qanat.config.graphs import EAGER, FULL, PIECEWISE, GraphSettings
+from qanat.core.batch import GraphUse
+from qanat.kernels import ops
+from qanat.kernels.native.graph import GraphCaptureError
+from qanat.models.decoder import CausalLM
+from qanat.worker.batch_inputs import RowWork, build_inputs, check_blocks
+from qanat.worker.cache_tensors import CacheTensors
+from qanat.worker.graphs.buffers import StepBuffers
+from qanat.worker.graphs.maker import Graph, GraphMaker
+from qanat.worker.row_state import RowTable
+
+logger = logging.getLogger(__name__)
+
+OUTSIDE_PIECES = ("paged_attention", "causal_conv", "gated_delta_rule")
+"""Ops that a piecewise graph leaves outside."""
+
+NO_GRAPHS, TOO_LARGE, PROFILED, NOT_CAPTURED = "no_graphs", "above_largest_size", "profile", "not_captured"
+"""Why a step of decoding rows alone runs eagerly."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Scores of the vocabulary for rows, and what the sampler asks of them first.
+
+    Attributes:
+        logits: [n, V] fp32.
+        best: [n] the largest score's token among the valid ones.
+        are_finite: [n] whether all scores of the row are finite.
+    """
+
+    logits: Tensor
+    best: npt.NDArray[Any]
+    are_finite: npt.NDArray[Any]
+
+    def of_first(self, num_rows: int) -> Scores:
+        """Of so many rows only."""
+        return Scores(self.logits[:num_rows], self.best[:num_rows], self.are_finite[:num_rows])
+
+
+@dataclass(frozen=True)
+class Forward:
+    """Result of a pass; what a graph computed holds until the next one replays.
+
+    Attributes:
+        hidden: [T, C] the tokens' rows, and maybe padding.
+        scores: of all rows, in order; None where they are still to be computed.
+        use: how the pass ran.
+    """
+
+    hidden: Tensor
+    scores: Scores | None
+    use: GraphUse
+
+
+@dataclass(frozen=True)
+class _Key:
+    """What a graph is captured for: padded tokens and requests; `has_scores` where every row has one token."""
+
+    kind: str
+    num_tokens: int
+    num_requests: int
+    has_scores: bool
+
+
+@dataclass(frozen=True)
+class _Captured:
+    """A graph and its results."""
+
+    graph: Graph
+    hidden: Tensor
+    scores: Scores | None
+
+
+class GraphRunner:
+    """Forward passes of one worker. Graphs are captured when a step first needs them, on padding alone.
+
+    Args:
+        model: with its weights.
+        table: the worker's rows.
+        cache: its cache tensors.
+        block_size: tokens in a block.
+        settings: which steps run as graphs.
+        maker: makes graphs; needed where the settings want any.
+        max_scored_rows: for more rows scores are computed afterwards, in parts.
+        num_valid_token_ids: ids from here on cannot be chosen.
+    """
+
+    def __init__(
+        self,
+        model: CausalLM,
+        table: RowTable,
+        cache: CacheTensors,
+        block_size: int,
+        settings: GraphSettings,
+        maker: GraphMaker | None,
+        max_scored_rows: int,
+        num_valid_token_ids: int,
+    ) -> None:
+        self._model, self._table, self._cache, self._block_size = model, table, cache, block_size
+        self._settings, self._maker = settings, maker
+        self._max_scored_rows, self._num_valid = max_scored_rows, num_valid_token_ids
+        self._buffers: StepBuffers | None = None
+        if maker is not None and settings.sizes:
+            self._buffers = StepBuffers(settings.max_size, table, cache, block_size)
+        self._captured: dict[_Key, _Captured | None] = {}
+
+    def run(self, works: Sequence[RowWork], is_profiled: bool = False) -> Forward:
+        """Computes the rows' hidden states.
+
+        Raises:
+            IntegrityError: a row has no token to compute, or fewer tokens or blocks than it was scheduled for.
+        """
+        num_tokens = works[-1].offset + works[-1].end - works[-1].start
+        is_decode = num_tokens == len(works)
+        key, reason = self._key(num_tokens, len(works), is_decode)
+        if key is not None and is_profiled:
+            key, reason = None, PROFILED
+        if key is None or self._buffers is None:
+            return self._eager(works, is_decode, reason)
+        capture_s = 0.0
+        if key not in self._captured:
+            capture_s = self._capture(key, self._buffers)
+        captured = self._captured[key]
+        if captured is None:
+            return self._eager(works, is_decode, NOT_CAPTURED)
+        check_blocks(works, self._block_size)
+        self._buffers.fill(works)
+        captured.graph.replay()
+        scores = captured.scores.of_first(len(works)) if captured.scores is not None else None
+        return Forward(captured.hidden, scores, GraphUse(key.kind, is_decode, "", capture_s))
+
+    def scores(self, hidden: Tensor) -> Scores:
+        """Of rows [n, C], outside any graph."""
+        logits = self._model.compute_logits(hidden)
+        best, are_finite = ops.best_tokens(logits, self._num_valid)
+        return Scores(logits, best.numpy(), are_finite.numpy())
+
+    def _key(self, num_tokens: int, num_requests: int, is_decode: bool) -> tuple[_Key | None, str]:
+        """The graph that may stand for a step, and if there is none, why."""
+        settings = self._settings
+        kind = settings.decode_kind if is_decode else settings.mixed_kind
+        if kind == EAGER or self._buffers is None:
+            return None, NO_GRAPHS
+        if num_tokens > settings.max_size:
+            return None, TOO_LARGE
+        padded = settings.sizes[bisect.bisect_left(settings.sizes, num_tokens)]
+        if is_decode:
+            return _Key(kind, padded, padded, padded <= self._max_scored_rows), ""
+        return _Key(kind, padded, settings.sizes[bisect.bisect_left(settings.sizes, num_requests)], False), ""
+
+    def _eager(self, works: Sequence[RowWork], is_decode: bool, reason: str) -> Forward:
+        token_ids, context = build_inputs(works, self._table, self._cache, self._model, self._block_size)
+        hidden = self._model(token_ids, context)
+        return Forward(hidden, None, GraphUse(EAGER, is_decode, reason))
+
+    def _capture(self, key: _Key, buffers: StepBuffers) -> float:
+        """Records a pass over padding alone, so that nothing is lost if it fails; returns the seconds it took."""
+        assert self._maker is not None, "graphs are wanted only where they can be made"
+        start_s = time.monotonic()
+        buffers.clear()
+
+        def compute() -> tuple[Tensor, tuple[Tensor, Tensor, Tensor] | None]:
+            cos, sin = self._model.rotary_rows(buffers.positions(key.num_tokens))
+            context = buffers.context(key.num_tokens, key.num_requests, cos, sin)
+            hidden = self._model(buffers.token_ids(key.num_tokens), context)
+            if not key.has_scores:
+                return hidden, None
+            logits = self._model.compute_logits(hidden)
+            return hidden, (logits, *ops.best_tokens(logits, self._num_valid))
+
+        try:
+            graph = self._maker.capture(compute, OUTSIDE_PIECES if key.kind == PIECEWISE else ())
+        except GraphCaptureError as error:
+            logger.warning("Steps of %d tokens run eagerly: %s.", key.num_tokens, error.message)
+            self._captured[key] = None
+            return time.monotonic() - start_s
+        hidden, found = graph.result
+        scores = Scores(found[0], found[1].numpy(), found[2].numpy()) if found is not None else None
+        self._captured[key] = _Captured(graph, hidden, scores)
+        spent_s = time.monotonic() - start_s
+        _log_capture(key, graph, spent_s)
+        return spent_s
+
+
+def _log_capture(key: _Key, graph: Graph, spent_s: float) -> None:
+    names = sorted(set(graph.host_nodes)) if key.kind == FULL else []
+    outside = f"; called from Python within it: {', '.join(names)}" if names else ""
+    logger.info("Captured a %s graph for %d tokens in %.3f s%s.", key.kind, key.num_tokens, spent_s, outside)

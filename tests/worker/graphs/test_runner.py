@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Any
+
+import pytest
+import torch
+
+from qanat.config.graphs import GraphSettings
+from qanat.kernels import ops
+from qanat.models.dummy import load_dummy
+from qanat.worker.graphs.runner import NO_GRAPHS, PROFILED, TOO_LARGE
+from qanat.worker.heap import heap_bytes
+from tests.worker.driver import Driver, random_prompt
+from tests.worker.tiny_model import CONFIGS
+
+FULL = GraphSettings("FULL_DECODE_ONLY", (1, 2, 4))
+
+
+def driver_of(graphs: GraphSettings | None = FULL, family: str = "qwen3_5_moe", **limits: Any) -> Driver:
+    return Driver(model=load_dummy(CONFIGS[family], torch.float32, seed=3), graphs=graphs, **limits)
+
+
+def decoding(driver: Driver, num_requests: int) -> Driver:
+    """The driver with so many requests that have an output."""
+    for request in range(num_requests):
+        driver.add(f"r{request}", random_prompt(3 + request, request))
+    driver.step_all()
+    return driver
+
+
+def test_a_graph_is_captured_once_and_replayed_for_every_batch_that_it_fits() -> None:
+    driver = decoding(driver_of(), 3)
+    assert (driver.uses[-1].kind, driver.uses[-1].is_decode) == ("eager", False)
+    driver.step_all()
+    assert driver.uses[-1].kind == "full" and driver.uses[-1].capture_s > 0
+    for names in (["r0", "r1", "r2"], ["r2", "r0", "r1"]):
+        driver.step({name: 1 for name in names})
+        assert driver.uses[-1].kind == "full" and driver.uses[-1].capture_s == 0
+    driver.step({"r1": 1})
+    assert driver.uses[-1].capture_s > 0  # another size
+
+
+def test_larger_batches_run_eagerly_and_say_why() -> None:
+    driver = decoding(driver_of(), 5)
+    driver.step_all()
+    assert (driver.uses[-1].kind, driver.uses[-1].reason) == ("eager", TOO_LARGE)
+    driver = decoding(driver_of(None), 1)
+    driver.step_all()
+    assert (driver.uses[-1].kind, driver.uses[-1].reason) == ("eager", NO_GRAPHS)
+
+
+def test_profiled_steps_run_eagerly() -> None:
+    driver = decoding(driver_of(), 1)
+    driver.runner.run = driver.runner.run_profiled  # type: ignore[method-assign]
+    driver.step_all()
+    assert (driver.uses[-1].kind, driver.uses[-1].reason) == ("eager", PROFILED)
+
+
+def test_scores_of_more_rows_than_the_plan_allows_are_computed_afterwards() -> None:
+    in_parts, at_once = (decoding(driver_of(logits_chunk_rows=rows), 4) for rows in (2, 64))
+    for _ in range(5):
+        assert in_parts.step_all() == at_once.step_all()
+    assert in_parts.uses[-1].kind == at_once.uses[-1].kind == "full"
+
+
+def test_a_replay_calls_no_python_and_allocates_nothing() -> None:
+    driver = decoding(driver_of(), 4)
+    driver.step_all()
+    passes = driver.runner._passes
+    (captured,) = passes._captured.values()
+    assert captured is not None and captured.graph.host_nodes == ()
+    arena = passes._maker._arena  # type: ignore[union-attr]
+    taken = (arena.num_taken, arena.num_missed)
+    events: list[tuple[str, str]] = []
+
+    def watch() -> None:
+        sys.setprofile(lambda frame, event, arg: events.append((event, getattr(arg, "__name__", ""))))
+        captured.graph.replay()
+        sys.setprofile(None)
+
+    captured.graph.replay()
+    thread = threading.Thread(target=watch)
+    thread.start()
+    thread.join()
+    assert [event for event in events if event[1] != "setprofile" and event[0] == "call"] == []
+    assert {name for event, name in events if event == "c_call"} <= {"replay", "setprofile"}
+    before = heap_bytes()
+    for _ in range(20):
+        captured.graph.replay()
+    assert heap_bytes() <= before
+    assert (arena.num_taken, arena.num_missed) == taken
+
+
+def test_what_no_graph_can_hold_runs_eagerly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An op that looks at values makes capturing fail, before anybody's state was touched."""
+    plain, curious = decoding(driver_of(None), 2), decoding(driver_of(), 2)
+    rotate = ops.rotary_apply._function
+    ops.rotary_apply.wrap(lambda function: lambda x, cos, sin: rotate(x, cos * float(cos.max() > -5), sin))
+    try:
+        for _ in range(3):
+            assert plain.step_all() == curious.step_all()
+    finally:
+        ops.rotary_apply.unwrap()
+    assert (curious.uses[-1].kind, curious.uses[-1].reason) == ("eager", "not_captured")
+
+
+def test_ops_that_are_not_native_are_called_between_the_tapes() -> None:
+    plain, mixed = decoding(driver_of(None), 3), decoding(driver_of(), 3)
+    ops.paged_attention.select("reference")
+    ops.moe_route.select("reference")
+    for _ in range(4):
+        assert plain.step_all() == mixed.step_all()
+    (captured,) = mixed.runner._passes._captured.values()
+    assert captured is not None
+    assert {"paged_attention", "moe_route"} == set(captured.graph.host_nodes)
+
+
+def test_torch_operators_are_called_between_the_tapes() -> None:
+    plain, mixed = decoding(driver_of(None), 3), decoding(driver_of(), 3)
+    rotate = ops.rotary_apply._function
+    ops.rotary_apply.wrap(lambda function: lambda x, cos, sin: rotate(x.clone().mul_(1.0), cos, sin))
+    try:
+        for _ in range(4):
+            assert plain.step_all() == mixed.step_all()
+        (captured,) = mixed.runner._passes._captured.values()
+        assert captured is not None and "aten::mul_" in captured.graph.host_nodes
+    finally:
+        ops.rotary_apply.unwrap()
