@@ -65,11 +65,31 @@ void submit(Op op) {
     Tape::submit(std::move(op));
 }
 
+// By op: (jobs, of them shared, caller's ns, of them waiting for others, busy ns of all threads).
+nb::dict pool_waits() {
+    std::map<std::string, Waits> found;
+    {
+        nb::gil_scoped_release free;
+        std::lock_guard<std::mutex> turn(Runtime::get().turn());
+        found = Runtime::get().pool().waits();
+    }
+    nb::dict by_op;
+    for (const auto& [op, waits] : found)
+        by_op[op.c_str()] = nb::make_tuple(waits.num_jobs, waits.num_shared, waits.elapsed_ns, waits.wait_ns, waits.busy_ns);
+    return by_op;
+}
+
 void bind_runtime(nb::module_& m) {
     m.def("instruction_sets", &names, "What this processor has, worst first.");
     m.def("instruction_set", [] { return std::string(Runtime::get().name()); }, "The chosen one.");
     m.def("num_threads", [] { return Runtime::get().pool().num_threads(); }, "Threads that compute.");
     m.def("num_unpinned", [] { return Runtime::get().pool().num_unpinned(); }, "Threads that could not be pinned.");
+    m.def("count_pool_waits", [](bool is_counting) {
+        nb::gil_scoped_release free;
+        std::lock_guard<std::mutex> turn(Runtime::get().turn());
+        Runtime::get().pool().set_counting(is_counting);
+    }, "Whether jobs of the threads are timed; switching it on begins anew.");
+    m.def("pool_waits", &pool_waits, "What was counted, by function of this module.");
     m.def("configure", [](const std::string& name, size_t num_threads, const std::vector<int>& cpus) {
         nb::gil_scoped_release free;
         Runtime::get().configure(name, num_threads, cpus);

@@ -12,8 +12,9 @@ namespace {
 constexpr double kExponentialCost = 20;
 
 template <class Arguments>
-void share_rows(void (*kernel)(const Arguments&, size_t, size_t), const Arguments& arguments, size_t num_rows, double cost) {
-    Runtime::get().pool().run(num_rows, cost, [&](size_t begin, size_t end) { kernel(arguments, begin, end); });
+void share_rows(void (*kernel)(const Arguments&, size_t, size_t), const Arguments& arguments, size_t num_rows, double cost,
+                const char* op = __builtin_FUNCTION()) {
+    Runtime::get().pool().run(num_rows, cost, [&](size_t begin, size_t end) { kernel(arguments, begin, end); }, op);
 }
 
 }  // namespace

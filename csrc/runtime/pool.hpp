@@ -1,26 +1,27 @@
-// The threads that compute. A meeting spins for at most 50 us and then parks, so that an idle process costs nothing and
-// a thread without a core does not burn another's.
+// The threads that compute. A job's tasks are cut into a share for each thread, so that a thread reads the same weights in
+// every step; who has finished its own share takes from the others'. The caller never waits for a thread that has not
+// begun, only for pieces that others are in the middle of: a thread without a core delays nobody for longer than that.
+// A meeting spins for at most 50 us and then parks, so that an idle process costs nothing.
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
-#include <mutex>
+#include <map>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "floating_point.hpp"
+#include "parking.hpp"
+
 namespace qanat {
 
-// Rounding to nearest even, denormal numbers kept, nothing trapped (rule R10); restored when it goes out of scope.
-class FloatingPointScope {
-public:
-    FloatingPointScope();
-    ~FloatingPointScope();
-    FloatingPointScope(const FloatingPointScope&) = delete;
-    FloatingPointScope& operator=(const FloatingPointScope&) = delete;
-
-private:
-    unsigned long before_;
+// What the jobs of one op have taken since counting was switched on.
+struct Waits {
+    size_t num_jobs = 0, num_shared = 0;  // shared: offered to other threads
+    int64_t elapsed_ns = 0;               // of the caller
+    int64_t wait_ns = 0;                  // of it, after the caller had run out of tasks
+    int64_t busy_ns = 0;                  // of all threads
 };
 
 class Pool {
@@ -35,37 +36,58 @@ public:
     // How many of the workers could not be pinned.
     size_t num_unpinned() const { return num_unpinned_; }
 
-    // Calls part(begin, end) on each thread for its share of [0, num_tasks); returns when all are done. `cost` is the
-    // number of multiply-adds in all: little work stays on the caller's thread.
+    // Calls part(begin, end) until each task of [0, num_tasks) is done, on whichever threads; returns when all are. `cost`
+    // is the number of multiply-adds in all: little work stays on the caller's thread. One job at a time.
     template <class Part>
-    void run(size_t num_tasks, double cost, const Part& part) {
-        const Job job{[](const void* own, size_t begin, size_t end) { (*static_cast<const Part*>(own))(begin, end); },
-                      &part, num_tasks};
-        run_job(job, cost);
+    void run(size_t num_tasks, double cost, const Part& part, const char* op = __builtin_FUNCTION()) {
+        Job job{};
+        job.call = [](const void* own, size_t begin, size_t end) { (*static_cast<const Part*>(own))(begin, end); };
+        job.part = &part;
+        job.num_tasks = num_tasks;
+        run_job(job, cost, op);
     }
+
+    // Whether jobs are timed, by op; switching it on begins anew.
+    void set_counting(bool is_counting);
+    const std::map<std::string, Waits>& waits() const { return waits_; }
 
 private:
     struct Job {
         void (*call)(const void*, size_t, size_t);
         const void* part;
-        size_t num_tasks;
+        size_t num_tasks, num_shares, min_tasks;  // min_tasks: of a piece
+        bool is_timed;
+    };
+    // The tasks [upper half, lower half of the word) of a share that nobody has taken.
+    struct alignas(64) Share {
+        std::atomic<uint64_t> left{0};
     };
 
-    void run_job(const Job& job, double cost);
+    void run_job(Job& job, double cost, const char* op);
+    void run_alone(const Job& job) const;
+    void offer(const Job& job);
+    void wake_workers(double cost);
+    void await_workers();
+    void do_tasks(size_t thread);
+    void drain(Share& share, bool is_own);
     void work(size_t thread);
-    void do_share(const Job& job, size_t thread) const;
+    bool await_job(uint32_t seen);
 
     std::vector<std::thread> workers_;
     size_t num_unpinned_ = 0;
     Job job_{};
-    std::atomic<bool> is_closing_{false};
-    // Changes when there is a job; what waits for it sleeps on `began_`, and what waits for its end on `ended_`.
-    std::atomic<unsigned> generation_{0};
-    std::atomic<size_t> num_running_{0};
-    std::atomic<int> num_parked_{0};
+    std::vector<Share> shares_;
+    // The number of the job that threads may enter; 0 between jobs. Threads without one park on it.
+    alignas(64) Word open_{0};
+    // Threads that are inside a job, or find out that it is over. The caller parks on it.
+    alignas(64) Word num_inside_{0};
+    std::atomic<uint32_t> num_parked_{0};
     std::atomic<bool> is_caller_parked_{false};
-    std::mutex mutex_;
-    std::condition_variable began_, ended_;
+    std::atomic<int64_t> busy_ns_{0};
+    uint32_t last_job_ = 0;
+    double lonely_cost_ = 0;  // of jobs in a row that parked threads were not woken for
+    bool is_counting_ = false;
+    std::map<std::string, Waits> waits_;
 };
 
 }  // namespace qanat

@@ -32,6 +32,7 @@ private:
 
     InstructionSet set_;
     std::unique_ptr<Pool> pool_;
+    int pool_owner_;  // process that made it
     Scratch scratch_;
     std::mutex turn_;
 };

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import dataclass
 from types import ModuleType
 
 from qanat.core.errors import ConfigError
@@ -72,3 +73,35 @@ def configure(num_threads: int, instruction_set: str = "", cpus: tuple[int, ...]
         return
     check_instruction_set(instruction_set)
     _MODULE.configure(instruction_set, num_threads, list(cpus))
+
+
+@dataclass(frozen=True)
+class PoolWaits:
+    """What the jobs of one op have cost since `count_pool_waits(True)`.
+
+    Attributes:
+        num_jobs: calls of the pool.
+        num_shared: of them, those offered to other threads.
+        elapsed_s: time of the thread that called.
+        wait_s: of it, time in which that thread had nothing left to compute and others had not finished.
+        busy_s: time that all threads computed.
+    """
+
+    num_jobs: int
+    num_shared: int
+    elapsed_s: float
+    wait_s: float
+    busy_s: float
+
+
+def count_pool_waits(is_counting: bool) -> None:
+    """Whether the jobs of the threads are timed; switching it on begins anew, and so does `configure`."""
+    native().count_pool_waits(is_counting)
+
+
+def pool_waits() -> dict[str, PoolWaits]:
+    """What was counted, by function of the module that gave the jobs."""
+    return {
+        name: PoolWaits(jobs, shared, elapsed * 1e-9, wait * 1e-9, busy * 1e-9)
+        for name, (jobs, shared, elapsed, wait, busy) in native().pool_waits().items()
+    }

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import torch
+
+from qanat.kernels.native import module, products
+from qanat.kernels.native.packed import pack
+
+IN_A_COPY = """
+import os, torch
+from qanat.kernels.native import module, products
+from qanat.kernels.native.packed import pack
+
+module.configure(3)
+weight, x = pack(torch.ones(4096, 64)), torch.ones(1, 64)
+expected = products.linear(x, weight)
+child = os.fork()
+same = torch.equal(products.linear(x, weight), expected)
+if child == 0:
+    module.configure(2)
+    os._exit(0 if same and torch.equal(products.linear(x, weight), expected) else 1)
+_, status = os.waitpid(child, 0)
+print("copy", os.waitstatus_to_exitcode(status), same)
+"""
+
+
+def test_waits_are_counted_by_op_only_while_asked_for() -> None:
+    module.configure(2)
+    weight, x = pack(torch.ones(4096, 64)), torch.ones(1, 64)
+    module.count_pool_waits(True)
+    for _ in range(5):
+        products.linear(x, weight)
+    module.count_pool_waits(False)
+    products.linear(x, weight)
+    waits = {name: waits for name, waits in module.pool_waits().items() if waits.num_shared}
+    ((name, product),) = waits.items()
+    assert "linear" in name and product.num_jobs >= product.num_shared == 5
+    assert 0 <= product.wait_s <= product.elapsed_s and 0 < product.busy_s <= 2 * product.elapsed_s
+
+
+def test_an_idle_pool_uses_no_processor() -> None:
+    module.configure(8)
+    weight, x = pack(torch.ones(4096, 512)), torch.ones(1, 512)
+    products.linear(x, weight)
+    before = time.process_time()
+    time.sleep(0.5)
+    assert time.process_time() - before < 0.05 * 0.5
+
+
+def test_a_copy_of_the_process_computes_and_starts_threads_of_its_own() -> None:
+    done = subprocess.run([sys.executable, "-c", IN_A_COPY], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["copy", "0", "True"], done.stderr
