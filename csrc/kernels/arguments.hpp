@@ -53,9 +53,8 @@ struct PackedView {
         const size_t scale_bytes = num_cells() * kPanelOutputs * (is_scale_bf16 ? 2 : 4);
         return segment_length * kPanelOutputs / 2 + (scale_bytes + 63) / 64 * 64;
     }
-    // Of a quantised row: sums over parts of it that go with its values.
-    QANAT_MEMBER size_t sum_length() const { return kind == Kind::kInt4 ? cell : segment_length; }
-    QANAT_MEMBER size_t num_sums() const { return kind == Kind::kInt4 ? row_length() / cell : kSegments; }
+    // Of a quantised row: see QuantisedRows.
+    QANAT_MEMBER size_t num_sums() const { return kind == Kind::kInt4 ? row_length() / cell : 0; }
     QANAT_MEMBER size_t panel_bytes() const {
         const size_t num_values = kPanelOutputs * row_length();
         const size_t row_bytes = kPanelOutputs * sizeof(float);
@@ -107,10 +106,9 @@ struct QuantisedPackArguments {
 
 // Activations as int8, rows of row_length() values (zero beyond num_inputs), with what each segment of a row needs.
 struct QuantisedRows {
-    int8_t* values;   // [T][row_length]
+    int8_t* values;   // [T][row_length]; for int8 products with `QuantisedTable::bias` exchanged in each
     float* scales;    // [T][8]; NaN where the segment held a value that is not finite
-    int32_t* sums;    // [T][num_sums]: what code with an unsigned operand adds; int8: the sum of each segment's values,
-                      // int4: -8 times that of each cell's
+    int32_t* sums;    // [T][num_sums]; int4 only: -8 times the sum of each cell's values
 };
 
 struct QuantiseArguments {
@@ -292,6 +290,7 @@ struct QuantisedKernels {
 struct QuantisedTable {
     void (*quantise)(const QuantiseArguments&, size_t first_row, size_t last_row);
     QuantisedKernels int8, int4;
+    int8_t bias;  // -128 where the activations of int8 products are an unsigned operand, otherwise 0
     QANAT_MEMBER const QuantisedKernels& of(Kind kind) const { return kind == Kind::kInt4 ? int4 : int8; }
 };
 
@@ -302,6 +301,8 @@ const KernelTable& avx2_kernels();
 const KernelTable& avx512_kernels();
 const QuantisedTable& avx2_quantised();
 const QuantisedTable& avx512_quantised();
+const QuantisedTable& avx_vnni_quantised();
+const QuantisedTable& avx512_vnni_quantised();
 #elif defined(QANAT_HAS_ARM)
 const KernelTable& neon_kernels();
 const QuantisedTable& neon_quantised();

@@ -6,11 +6,15 @@
 namespace qanat {
 namespace QANAT_ISA {
 
-constexpr int kDotRows = 6;
+constexpr bool kIsBiased = false;
+constexpr int kDotPanels = 1, kDotRows = 6;
 
-// For each row the sums over a segment with the 16 outputs of a panel, as fp32.
-template <int kRows>
-QANAT_INLINE void segment_dots(const int8_t* const* x, const int8_t* w, size_t length, Lanes* dots) {
+// The sums over a segment of each row with the 16 outputs of a panel, as fp32.
+template <int kRows, int kPanels, bool kHasSums>
+QANAT_INLINE void segment_dots(const int8_t* const* x, const int8_t* const* panels, size_t length,
+                               const int32_t (*)[16], Lanes (*all_dots)[kRows]) {
+    const int8_t* w = panels[0];
+    Lanes* dots = all_dots[0];
     __m512i sums[kRows][2];  // of 8 outputs each, two for an output
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = _mm512_setzero_si512();

@@ -1,10 +1,15 @@
 // Products of int8 activations with int8 matrices. Each segment's sum is exact, so its order is free; what comes after it
 // is fp32 and fixed: times the activations' scale, times the output's, joined by the tree of linear.hpp, plus the bias.
+//
+// The file of an instruction set gives segment_dots<rows, panels, has sums>, kDotRows and kDotPanels (its block of rows
+// and panels), and kIsBiased: activations have 128 added, and the sums of the weights are wanted beforehand.
 #pragma once
 
 #include "arguments.hpp"
 #include "int8_pack.hpp"
-#if defined(QANAT_ISA_AVX512)
+#if defined(QANAT_ISA_VNNI)
+#include "int8_dots_vnni.hpp"
+#elif defined(QANAT_ISA_AVX512)
 #include "int8_dots_avx512.hpp"
 #elif defined(QANAT_ISA_AVX2)
 #include "int8_dots_avx2.hpp"
@@ -17,60 +22,96 @@
 namespace qanat {
 namespace QANAT_ISA {
 
-template <int kRows>
-static void int8_panel_rows(const QuantisedArguments& a, size_t first_row, size_t panel) {
+constexpr int8_t kBias = kIsBiased ? -128 : 0;
+
+// Of the weights, for some panels that lie behind each other.
+using WeightSums = int32_t[kSegments][kDotPanels][kPanelOutputs];
+
+QANAT_INLINE size_t in_row(const QuantisedArguments& a, size_t row) {
+    return a.in_rows ? static_cast<size_t>(a.in_rows[row]) : row;
+}
+
+// One row's results of a panel from its segments' scaled sums, `stride` apart.
+QANAT_INLINE void finish_row(const QuantisedArguments& a, const Lanes* parts, size_t stride, size_t row, size_t panel) {
+    const Lanes low = add(add(parts[0], parts[stride]), add(parts[2 * stride], parts[3 * stride]));
+    const Lanes high = add(add(parts[4 * stride], parts[5 * stride]), add(parts[6 * stride], parts[7 * stride]));
+    Lanes total = add(low, high);
+    if (a.packed.has_bias) total = add(total, load(scales_of(a.packed, a.packed.panel(panel)) + kPanelOutputs));
+    const size_t first = panel * kPanelOutputs;
+    const size_t out_row = a.out_rows ? static_cast<size_t>(a.out_rows[row]) : row;
+    store_any(a.out, out_row * a.out_stride + first, a.is_out_bf16, total, lanes_left(a.packed.num_outputs, first));
+}
+
+template <int kRows, int kPanels, bool kHasSums>
+static void int8_block(const QuantisedArguments& a, size_t first_row, size_t panel, const WeightSums& sums) {
     const PackedView& packed = a.packed;
     const size_t length = packed.segment_length, num_segments = packed.num_segments();
     const int8_t* x[kRows];
     const float* row_scales[kRows];
     for (int r = 0; r < kRows; ++r) {
-        const size_t row = a.in_rows ? static_cast<size_t>(a.in_rows[first_row + r]) : first_row + r;
+        const size_t row = in_row(a, first_row + r);
         x[r] = a.x.values + row * packed.row_length();
         row_scales[r] = a.x.scales + row * kSegments;
     }
-    const char* data = packed.panel(panel);
-    const int8_t* w = reinterpret_cast<const int8_t*>(data);
-    const float* scales = scales_of(packed, data);
-    const Lanes scale = load(scales);
-    Lanes parts[kSegments][kRows];
-    for (size_t s = 0; s < kSegments; ++s) {
-        if (s >= num_segments) {
-            for (int r = 0; r < kRows; ++r) parts[s][r] = zero();
-            continue;
-        }
-        segment_dots<kRows>(x, w, length, parts[s]);
+    const int8_t* w[kPanels];
+    Lanes scales[kPanels];
+    for (int p = 0; p < kPanels; ++p) {
+        w[p] = reinterpret_cast<const int8_t*>(packed.panel(panel + p));
+        scales[p] = load(scales_of(packed, packed.panel(panel + p)));
+    }
+    Lanes parts[kSegments][kPanels][kRows];
+    for (size_t s = 0; s < num_segments; ++s) {
+        segment_dots<kRows, kPanels, kHasSums>(x, w, length, sums[s], parts[s]);
         for (int r = 0; r < kRows; ++r) {
-            parts[s][r] = mul(mul(parts[s][r], broadcast(row_scales[r][s])), scale);
+            const Lanes row_scale = broadcast(row_scales[r][s]);
+            for (int p = 0; p < kPanels; ++p) parts[s][p][r] = mul(mul(parts[s][p][r], row_scale), scales[p]);
             x[r] += length;
         }
-        w += length * kPanelOutputs;
+        for (int p = 0; p < kPanels; ++p) w[p] += length * kPanelOutputs;
     }
-    const size_t first = panel * kPanelOutputs;
-    for (int r = 0; r < kRows; ++r) {
-        const Lanes low = add(add(parts[0][r], parts[1][r]), add(parts[2][r], parts[3][r]));
-        const Lanes high = add(add(parts[4][r], parts[5][r]), add(parts[6][r], parts[7][r]));
-        Lanes total = add(low, high);
-        if (packed.has_bias) total = add(total, load(scales + kPanelOutputs));
-        const size_t row = a.out_rows ? static_cast<size_t>(a.out_rows[first_row + r]) : first_row + r;
-        store_any(a.out, row * a.out_stride + first, a.is_out_bf16, total, lanes_left(packed.num_outputs, first));
+    for (size_t s = num_segments; s < kSegments; ++s)
+        for (int p = 0; p < kPanels; ++p)
+            for (int r = 0; r < kRows; ++r) parts[s][p][r] = zero();
+    for (int p = 0; p < kPanels; ++p)
+        for (int r = 0; r < kRows; ++r) finish_row(a, &parts[0][p][r], kPanels * kRows, first_row + r, panel + p);
+}
+
+// Chooses the code for this number of rows.
+template <int kRows, int kPanels, bool kHasSums>
+static inline void int8_rows(const QuantisedArguments& a, size_t row, size_t num_rows, size_t panel,
+                             const WeightSums& sums) {
+    if constexpr (kRows > 0) {
+        if (num_rows == static_cast<size_t>(kRows)) int8_block<kRows, kPanels, kHasSums>(a, row, panel, sums);
+        else int8_rows<kRows - 1, kPanels, kHasSums>(a, row, num_rows, panel, sums);
     }
 }
 
-template <int kRows>
-static inline void int8_panel_of(const QuantisedArguments& a, size_t row, size_t num_rows, size_t panel) {
-    if constexpr (kRows > 0) {
-        if (num_rows == static_cast<size_t>(kRows)) int8_panel_rows<kRows>(a, row, panel);
-        else int8_panel_of<kRows - 1>(a, row, num_rows, panel);
+template <int kPanels>
+static void int8_panels(const QuantisedArguments& a, size_t first_row, size_t last_row, size_t panel) {
+    alignas(64) WeightSums sums;
+    const size_t num_rows = last_row - first_row;
+    if (num_rows <= static_cast<size_t>(kDotRows)) {
+        int8_rows<kDotRows, kPanels, false>(a, first_row, num_rows, panel, sums);
+        return;
+    }
+#if defined(QANAT_ISA_VNNI)
+    const size_t segment_bytes = a.packed.segment_length * kPanelOutputs;
+    for (size_t s = 0; s < a.packed.num_segments(); ++s)
+        for (int p = 0; p < kPanels; ++p)
+            weight_sums(reinterpret_cast<const int8_t*>(a.packed.panel(panel + p)) + s * segment_bytes,
+                        a.packed.segment_length, sums[s][p]);
+#endif
+    for (size_t row = first_row; row < last_row; row += kDotRows) {
+        const size_t left = last_row - row;
+        int8_rows<kDotRows, kPanels, kIsBiased>(a, row, left < size_t(kDotRows) ? left : size_t(kDotRows), panel, sums);
     }
 }
 
 static void linear_int8(const QuantisedArguments& a, size_t first_row, size_t last_row, size_t first_panel,
                         size_t last_panel) {
-    for (size_t panel = first_panel; panel < last_panel; ++panel)
-        for (size_t row = first_row; row < last_row; row += kDotRows) {
-            const size_t left = last_row - row;
-            int8_panel_of<kDotRows>(a, row, left < size_t(kDotRows) ? left : size_t(kDotRows), panel);
-        }
+    size_t panel = first_panel;
+    for (; panel + kDotPanels <= last_panel; panel += kDotPanels) int8_panels<kDotPanels>(a, first_row, last_row, panel);
+    for (; panel < last_panel; ++panel) int8_panels<1>(a, first_row, last_row, panel);
 }
 
 }  // namespace QANAT_ISA

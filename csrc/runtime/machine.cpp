@@ -1,6 +1,22 @@
 #include "machine.hpp"
 
+#if defined(QANAT_HAS_X86)
+#include <cpuid.h>
+#endif
+
 namespace qanat {
+
+namespace {
+
+#if defined(QANAT_HAS_X86)
+// The compiler's own check does not know this one yet.
+bool has_avx_vnni() {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
+}
+#endif
+
+}  // namespace
 
 std::vector<InstructionSet> instruction_sets() {
     std::vector<InstructionSet> found = {{"scalar", &scalar_kernels(), &scalar_quantised()}};
@@ -11,7 +27,11 @@ std::vector<InstructionSet> instruction_sets() {
         found.push_back({"avx2", &avx2_kernels(), &avx2_quantised()});
     const bool has_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    if (has_avx512 && found.size() == 2) found.push_back({"avx512", &avx512_kernels(), &avx512_quantised()});
+    if (has_avx_vnni() && found.size() == 2) found.push_back({"avx_vnni", &avx2_kernels(), &avx_vnni_quantised()});
+    const bool has_avx2 = found.size() >= 2;
+    if (has_avx512 && has_avx2) found.push_back({"avx512", &avx512_kernels(), &avx512_quantised()});
+    if (has_avx512 && has_avx2 && __builtin_cpu_supports("avx512vnni"))
+        found.push_back({"avx512_vnni", &avx512_kernels(), &avx512_vnni_quantised()});
 #elif defined(QANAT_HAS_ARM)
     // Every AArch64 processor that runs a system for programs has it.
     found.push_back({"neon", &neon_kernels(), &neon_quantised()});
