@@ -54,7 +54,7 @@ struct PackedView {
         return segment_length * kPanelOutputs / 2 + (scale_bytes + 63) / 64 * 64;
     }
     // Of a quantised row: see QuantisedRows.
-    QANAT_MEMBER size_t num_sums() const { return kind == Kind::kInt4 ? row_length() / cell : 0; }
+    QANAT_MEMBER size_t num_sums() const { return kind == Kind::kInt4 ? row_length() / cell : kSegments; }
     QANAT_MEMBER size_t panel_bytes() const {
         const size_t num_values = kPanelOutputs * row_length();
         const size_t row_bytes = kPanelOutputs * sizeof(float);
@@ -106,9 +106,9 @@ struct QuantisedPackArguments {
 
 // Activations as int8, rows of row_length() values (zero beyond num_inputs), with what each segment of a row needs.
 struct QuantisedRows {
-    int8_t* values;   // [T][row_length]; for int8 products with `QuantisedTable::bias` exchanged in each
+    int8_t* values;   // [T][row_length]
     float* scales;    // [T][8]; NaN where the segment held a value that is not finite
-    int32_t* sums;    // [T][num_sums]; int4 only: -8 times the sum of each cell's values
+    int32_t* sums;    // [T][num_sums]; int8: the sum of each segment's values, int4: -8 times that of each cell's
 };
 
 struct QuantiseArguments {
@@ -290,7 +290,6 @@ struct QuantisedKernels {
 struct QuantisedTable {
     void (*quantise)(const QuantiseArguments&, size_t first_row, size_t last_row);
     QuantisedKernels int8, int4;
-    int8_t bias;  // -128 where the activations of int8 products are an unsigned operand, otherwise 0
     QANAT_MEMBER const QuantisedKernels& of(Kind kind) const { return kind == Kind::kInt4 ? int4 : int8; }
 };
 

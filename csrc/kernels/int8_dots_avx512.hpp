@@ -6,13 +6,12 @@
 namespace qanat {
 namespace QANAT_ISA {
 
-constexpr bool kIsBiased = false;
 constexpr int kDotPanels = 1, kDotRows = 6;
 
 // The sums over a segment of each row with the 16 outputs of a panel, as fp32.
-template <int kRows, int kPanels, bool kHasSums>
-QANAT_INLINE void segment_dots(const int8_t* const* x, const int8_t* const* panels, size_t length,
-                               const int32_t (*)[16], Lanes (*all_dots)[kRows]) {
+template <int kRows, int kPanels>
+QANAT_INLINE void segment_dots(const int8_t* const* x, const int8_t* const* panels, size_t length, const int32_t*,
+                               Lanes (*all_dots)[kRows]) {
     const int8_t* w = panels[0];
     Lanes* dots = all_dots[0];
     __m512i sums[kRows][2];  // of 8 outputs each, two for an output

@@ -1,8 +1,7 @@
 // Products of int8 activations with int8 matrices. Each segment's sum is exact, so its order is free; what comes after it
 // is fp32 and fixed: times the activations' scale, times the output's, joined by the tree of linear.hpp, plus the bias.
 //
-// The file of an instruction set gives segment_dots<rows, panels, has sums>, kDotRows and kDotPanels (its block of rows
-// and panels), and kIsBiased: activations have 128 added, and the sums of the weights are wanted beforehand.
+// The file of an instruction set gives segment_dots<rows, panels>, and kDotRows and kDotPanels, its block of rows and panels.
 #pragma once
 
 #include "arguments.hpp"
@@ -22,11 +21,6 @@
 namespace qanat {
 namespace QANAT_ISA {
 
-constexpr int8_t kBias = kIsBiased ? -128 : 0;
-
-// Of the weights, for some panels that lie behind each other.
-using WeightSums = int32_t[kSegments][kDotPanels][kPanelOutputs];
-
 QANAT_INLINE size_t in_row(const QuantisedArguments& a, size_t row) {
     return a.in_rows ? static_cast<size_t>(a.in_rows[row]) : row;
 }
@@ -42,16 +36,18 @@ QANAT_INLINE void finish_row(const QuantisedArguments& a, const Lanes* parts, si
     store_any(a.out, out_row * a.out_stride + first, a.is_out_bf16, total, lanes_left(a.packed.num_outputs, first));
 }
 
-template <int kRows, int kPanels, bool kHasSums>
-static void int8_block(const QuantisedArguments& a, size_t first_row, size_t panel, const WeightSums& sums) {
+template <int kRows, int kPanels>
+static void int8_block(const QuantisedArguments& a, size_t first_row, size_t panel) {
     const PackedView& packed = a.packed;
     const size_t length = packed.segment_length, num_segments = packed.num_segments();
     const int8_t* x[kRows];
     const float* row_scales[kRows];
+    int32_t x_sums[kSegments][kRows];
     for (int r = 0; r < kRows; ++r) {
         const size_t row = in_row(a, first_row + r);
         x[r] = a.x.values + row * packed.row_length();
         row_scales[r] = a.x.scales + row * kSegments;
+        for (size_t s = 0; s < num_segments; ++s) x_sums[s][r] = a.x.sums[row * kSegments + s];
     }
     const int8_t* w[kPanels];
     Lanes scales[kPanels];
@@ -61,7 +57,7 @@ static void int8_block(const QuantisedArguments& a, size_t first_row, size_t pan
     }
     Lanes parts[kSegments][kPanels][kRows];
     for (size_t s = 0; s < num_segments; ++s) {
-        segment_dots<kRows, kPanels, kHasSums>(x, w, length, sums[s], parts[s]);
+        segment_dots<kRows, kPanels>(x, w, length, x_sums[s], parts[s]);
         for (int r = 0; r < kRows; ++r) {
             const Lanes row_scale = broadcast(row_scales[r][s]);
             for (int p = 0; p < kPanels; ++p) parts[s][p][r] = mul(mul(parts[s][p][r], row_scale), scales[p]);
@@ -77,33 +73,19 @@ static void int8_block(const QuantisedArguments& a, size_t first_row, size_t pan
 }
 
 // Chooses the code for this number of rows.
-template <int kRows, int kPanels, bool kHasSums>
-static inline void int8_rows(const QuantisedArguments& a, size_t row, size_t num_rows, size_t panel,
-                             const WeightSums& sums) {
+template <int kRows, int kPanels>
+static inline void int8_rows(const QuantisedArguments& a, size_t row, size_t num_rows, size_t panel) {
     if constexpr (kRows > 0) {
-        if (num_rows == static_cast<size_t>(kRows)) int8_block<kRows, kPanels, kHasSums>(a, row, panel, sums);
-        else int8_rows<kRows - 1, kPanels, kHasSums>(a, row, num_rows, panel, sums);
+        if (num_rows == static_cast<size_t>(kRows)) int8_block<kRows, kPanels>(a, row, panel);
+        else int8_rows<kRows - 1, kPanels>(a, row, num_rows, panel);
     }
 }
 
 template <int kPanels>
 static void int8_panels(const QuantisedArguments& a, size_t first_row, size_t last_row, size_t panel) {
-    alignas(64) WeightSums sums;
-    const size_t num_rows = last_row - first_row;
-    if (num_rows <= static_cast<size_t>(kDotRows)) {
-        int8_rows<kDotRows, kPanels, false>(a, first_row, num_rows, panel, sums);
-        return;
-    }
-#if defined(QANAT_ISA_VNNI)
-    const size_t segment_bytes = a.packed.segment_length * kPanelOutputs;
-    for (size_t s = 0; s < a.packed.num_segments(); ++s)
-        for (int p = 0; p < kPanels; ++p)
-            weight_sums(reinterpret_cast<const int8_t*>(a.packed.panel(panel + p)) + s * segment_bytes,
-                        a.packed.segment_length, sums[s][p]);
-#endif
     for (size_t row = first_row; row < last_row; row += kDotRows) {
         const size_t left = last_row - row;
-        int8_rows<kDotRows, kPanels, kIsBiased>(a, row, left < size_t(kDotRows) ? left : size_t(kDotRows), panel, sums);
+        int8_rows<kDotRows, kPanels>(a, row, left < size_t(kDotRows) ? left : size_t(kDotRows), panel);
     }
 }
 

@@ -4,7 +4,6 @@
 
 #include "../lanes/lanes.hpp"
 #include "arguments.hpp"
-#include "int8_product.hpp"
 
 namespace qanat {
 namespace QANAT_ISA {
@@ -12,30 +11,25 @@ namespace QANAT_ISA {
 constexpr float kLargest = 127.0f;
 // Added to a number of at most 2^22, it leaves the nearest whole number (ties to even) in the low bits.
 constexpr float kRounder = 12582912.0f;
+constexpr uint32_t kRounderBits = 0x4b400000;
 
-// 16 whole numbers from -128 to 127 as bytes, with `bias` (0 or -128) exchanged in each.
-QANAT_INLINE void store_int8(int8_t* to, Lanes x, int8_t bias) {
+// 16 whole numbers from -128 to 127 as bytes; returned are the bits of each, with kRounder added to it.
+QANAT_INLINE Bits store_int8(int8_t* to, Lanes x) {
     const Bits shifted = bits_of(add(x, broadcast(kRounder)));
 #if defined(QANAT_ISA_AVX512)
-    const __m128i bytes = _mm_xor_si128(_mm512_cvtepi32_epi8(shifted.v), _mm_set1_epi8(bias));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), bytes);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi32_epi8(shifted.v));
 #elif defined(QANAT_ISA_AVX2)
     const __m256i low = _mm256_set1_epi32(0xff);
     const __m256i words = _mm256_packus_epi32(_mm256_and_si256(shifted.a, low), _mm256_and_si256(shifted.b, low));
     const __m256i ordered = _mm256_permute4x64_epi64(words, 0xd8);
     const __m128i bytes = _mm_packus_epi16(_mm256_castsi256_si128(ordered), _mm256_extracti128_si256(ordered, 1));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm_xor_si128(bytes, _mm_set1_epi8(bias)));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), bytes);
 #else
-    alignas(64) int32_t words[kLanes];
+    alignas(64) uint32_t words[kLanes];
     __builtin_memcpy(words, &shifted, sizeof words);
-    for (size_t i = 0; i < kLanes; ++i) to[i] = static_cast<int8_t>((static_cast<uint32_t>(words[i]) & 0xffu) ^ uint8_t(bias));
+    for (size_t i = 0; i < kLanes; ++i) to[i] = static_cast<int8_t>(words[i] & 0xffu);
 #endif
-}
-
-QANAT_INLINE void store_some_int8(int8_t* to, Lanes x, int8_t bias, size_t count) {
-    alignas(16) int8_t full[kLanes];
-    store_int8(full, x, bias);
-    for (size_t i = 0; i < count; ++i) to[i] = full[i];
+    return shifted;
 }
 
 // The largest magnitude of a segment; NaN if one of its values is not finite.
@@ -49,30 +43,37 @@ QANAT_INLINE float peak_of(const Rows& x, size_t start, size_t count) {
     return sum(fault) == 0.0f ? peak(largest) : __builtin_nanf("");
 }
 
-// One segment; values beyond the inputs are zero.
-QANAT_INLINE void quantise_segment(const QuantiseArguments& a, size_t start, size_t count, int8_t* to, float* scale) {
+// One segment: its numbers, zero beyond the inputs, its scale, and the sum of the numbers.
+QANAT_INLINE int32_t quantise_segment(const QuantiseArguments& a, size_t start, size_t count, int8_t* to, float* scale) {
     const size_t length = a.packed.segment_length;
-    const int8_t bias = a.packed.kind == Kind::kInt8 ? kBias : int8_t(0);
     const float largest = peak_of(a.x, start, count);
     if (largest != largest) {
         *scale = largest;
-        __builtin_memset(to, bias, length);
-        return;
+        __builtin_memset(to, 0, length);
+        return 0;
     }
     *scale = a.packed.is_static ? a.packed.static_scale : largest / kLargest;
     const float quotient = kLargest / largest;
     const Lanes factor = broadcast(quotient <= 3.402823466e38f ? quotient : 0.0f);
     const Lanes divisor = broadcast(a.packed.static_scale), offset = broadcast(a.packed.static_offset);
-    for (size_t i = 0; i < count; i += kLanes) {
-        const size_t left = lanes_left(count, i);
-        const Lanes values = load_any(a.x.data, start + i, a.x.is_bf16, left);
-        const Lanes exact = a.packed.is_static ? maximum(minimum(add(div(values, divisor), offset), broadcast(127.0f)),
-                                                         broadcast(-128.0f))
-                                               : mul(values, factor);
-        if (left >= kLanes) store_int8(to + i, exact, bias);
-        else store_some_int8(to + i, exact, bias, left);
+    const auto exact = [&](Lanes values) __attribute__((always_inline)) {
+        if (!a.packed.is_static) return mul(values, factor);
+        return maximum(minimum(add(div(values, divisor), offset), broadcast(127.0f)), broadcast(-128.0f));
+    };
+    Bits sums = broadcast_bits(0);
+    size_t i = 0;
+    for (; i + kLanes <= count; i += kLanes)
+        sums = add_bits(sums, store_int8(to + i, exact(load_any(a.x.data, start + i, a.x.is_bf16))));
+    uint32_t total = 0, words[kLanes];
+    __builtin_memcpy(words, &sums, sizeof words);
+    for (size_t lane = 0; lane < kLanes; ++lane) total += words[lane] - uint32_t(i / kLanes) * kRounderBits;
+    if (i < count) {
+        alignas(16) int8_t last[kLanes];
+        store_int8(last, exact(load_any(a.x.data, start + i, a.x.is_bf16, count - i)));
+        for (size_t lane = 0; i < count; ++i, ++lane) total += static_cast<uint32_t>(int32_t(to[i] = last[lane]));
     }
-    for (size_t i = count; i < length; ++i) to[i] = bias;
+    for (; i < length; ++i) to[i] = 0;
+    return static_cast<int32_t>(total);
 }
 
 // See QuantisedRows.
@@ -91,10 +92,11 @@ static void quantise(const QuantiseArguments& a, size_t first_row, size_t last_r
         const size_t start = a.x.start(row);
         for (size_t s = 0; s < num_segments; ++s) {
             const size_t left = a.packed.num_inputs - s * length;
-            quantise_segment(a, start + s * length, left < length ? left : length, to + s * length,
-                             a.out.scales + row * kSegments + s);
+            const int32_t sum = quantise_segment(a, start + s * length, left < length ? left : length, to + s * length,
+                                                 a.out.scales + row * kSegments + s);
+            if (a.packed.kind == Kind::kInt8) a.out.sums[row * kSegments + s] = sum;
         }
-        sum_cells(a.packed, to, a.out.sums + row * a.packed.num_sums());
+        if (a.packed.kind == Kind::kInt4) sum_cells(a.packed, to, a.out.sums + row * a.packed.num_sums());
     }
 }
 

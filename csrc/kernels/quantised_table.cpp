@@ -13,7 +13,7 @@ namespace qanat {
 const QuantisedTable& QANAT_JOIN(QANAT_ISA, _quantised)() {
     using namespace QANAT_ISA;
     static constexpr QuantisedTable table = {
-        quantise, {pack_int8, linear_int8, rows_int8}, {pack_int4, linear_int4, rows_int4}, kBias};
+        quantise, {pack_int8, linear_int8, rows_int8}, {pack_int4, linear_int4, rows_int4}};
     return table;
 }
 

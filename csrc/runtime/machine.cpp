@@ -8,7 +8,7 @@ namespace qanat {
 
 namespace {
 
-#if defined(QANAT_HAS_X86)
+#if defined(QANAT_HAS_AVX_VNNI)
 // The compiler's own check does not know this one yet.
 bool has_avx_vnni() {
     unsigned a = 0, b = 0, c = 0, d = 0;
@@ -27,7 +27,9 @@ std::vector<InstructionSet> instruction_sets() {
         found.push_back({"avx2", &avx2_kernels(), &avx2_quantised()});
     const bool has_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+#if defined(QANAT_HAS_AVX_VNNI)
     if (has_avx_vnni() && found.size() == 2) found.push_back({"avx_vnni", &avx2_kernels(), &avx_vnni_quantised()});
+#endif
     const bool has_avx2 = found.size() >= 2;
     if (has_avx512 && has_avx2) found.push_back({"avx512", &avx512_kernels(), &avx512_quantised()});
     if (has_avx512 && has_avx2 && __builtin_cpu_supports("avx512vnni"))
