@@ -1,0 +1,1 @@
+"""The same shapes and workloads on Qanat and on other engines, one command: see docs/performance.md."""
