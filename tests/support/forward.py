@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from qanat.config.sharding import rank_model
 from qanat.layers.context import ForwardContext
 from qanat.models.decoder import CausalLM
 
@@ -28,10 +29,15 @@ class ForwardRunner:
     """
 
     def __init__(
-        self, model: CausalLM, block_size: int = 16, num_blocks: int = 128, num_states: int = 32
+        self,
+        model: CausalLM,
+        block_size: int = 16,
+        num_blocks: int = 128,
+        num_states: int = 32,
+        num_ranks: int = 1,
     ) -> None:
-        """Allocates the caches in the model's type."""
-        config, dtype = model.config, model.rotary.dtype
+        """Allocates the caches in the model's type, for one of so many ranks."""
+        config, dtype = rank_model(model.config, num_ranks), model.rotary.dtype
         self.model, self.block_size = model, block_size
         shape = (2, num_blocks, block_size, config.num_key_value_heads, config.head_dim)
         self.kv_cache = [

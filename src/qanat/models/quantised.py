@@ -10,7 +10,8 @@ from qanat.models.registry import family_of
 from qanat.models.weights import DropRule
 from qanat.quant.parameter import TensorHeader
 from qanat.quant.scheme import Scheme
-from qanat.quant.schemes import SchemeSource, make_scheme
+from qanat.quant.schemes import make_scheme
+from qanat.quant.source import SchemeSource
 
 
 def open_scheme(

@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable
 from typing import TypeAlias
 
-from qanat.config.model_config import ModelConfig
 from qanat.config.quantization import AT_LOAD
 from qanat.core.errors import CheckpointError
 from qanat.quant.at_load import OwnScheme
-from qanat.quant.parameter import TensorHeader
+from qanat.quant.formats.ascend import ascend_scheme
+from qanat.quant.formats.compressed_tensors import compressed_tensors_scheme
+from qanat.quant.formats.fp8_block import fp8_scheme
+from qanat.quant.formats.gptq import gptq_scheme
 from qanat.quant.scheme import Scheme
-
-
-@dataclass(frozen=True)
-class SchemeSource:
-    """What a scheme may know of a checkpoint before anything is loaded.
-
-    Attributes:
-        folder: of the checkpoint.
-        config: its shape, with the `quantization_config` of its config.json.
-        headers: type and shape of every tensor, by its name in the model (experts not stacked); empty where there are
-            no weights, as for a plan.
-        own_name: the model's name for a name that the checkpoint uses; None for names that are no part of it.
-    """
-
-    folder: Path
-    config: ModelConfig
-    headers: Mapping[str, TensorHeader] = field(default_factory=dict)
-    own_name: Callable[[str], str | None] = lambda name: name
-
+from qanat.quant.source import SchemeSource
 
 SchemeMaker: TypeAlias = Callable[[SchemeSource], Scheme]
 
-SCHEMES: dict[str, SchemeMaker] = {name: lambda source, name=name: OwnScheme(name) for name in AT_LOAD}
+SCHEMES: dict[str, SchemeMaker] = {
+    "ascend": ascend_scheme,
+    "compressed-tensors": compressed_tensors_scheme,
+    "fp8": fp8_scheme,
+    "gptq": gptq_scheme,
+    **{name: lambda source, name=name: OwnScheme(name) for name in AT_LOAD},
+}
 """Name of a quantisation -> what makes its scheme."""
 
 

@@ -1,0 +1,1 @@
+"""The formats of quantised checkpoints: one family of formats a file."""
