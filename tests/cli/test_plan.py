@@ -56,7 +56,6 @@ def test_every_setting_of_the_engine_is_there_with_a_reason(
     not_settled = {
         "revision",
         "download_dir",
-        "quantization",
         "trust_remote_code",
         "gpu_memory_utilization",
         "enable_prefix_caching",

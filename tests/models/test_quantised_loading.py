@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,10 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from qanat.config.model_config import ModelConfig
+from qanat.core.cache_folder import CacheFolder
 from qanat.kernels import ops
+from qanat.kernels.native.module import is_built
+from qanat.kernels.providers import choose_providers
 from qanat.kernels.quantised import Int4Matrix, Int8Matrix
 from qanat.models.decoder import CausalLM
 from qanat.models.loader import load_model
@@ -181,3 +185,24 @@ def test_a_static_product_is_ascends_formula(plain: dict[str, Path], tmp_path: P
     expected = (q.double() @ own["weight"].double().t() + own["quant_bias"]) * own["deq_scale"]
     ours = ops.linear(x, load(tmp_path).get_submodule(name).weight)
     torch.testing.assert_close(ours, expected.float(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.skipif(not is_built(), reason="the native kernels are not built, and only they pack")
+@pytest.mark.parametrize("form", ["ascend-W8A8", "gptq-int4"])
+def test_native_kernels_agree_and_a_second_start_maps_what_the_first_packed(
+    form: str, plain: dict[str, Path], tmp_path: Path
+) -> None:
+    quantise_folder(plain[EXPERTS], tmp_path / "model", FORMAT[form])
+    config = ModelConfig.from_folder(tmp_path / "model")
+    reference = logits(load(tmp_path / "model"))
+    choose_providers(1)
+    cache = CacheFolder(tmp_path / "cache", 2**30)
+    first, _ = load_model(tmp_path / "model", config, torch.float32, "cpu", cache=cache)
+    for thread in threading.enumerate():
+        if thread.name == "packed-weights":
+            thread.join()
+    second, report = load_model(tmp_path / "model", config, torch.float32, "cpu", cache=cache)
+    assert report.kept is not None
+    assert first.size_bytes() == second.size_bytes()
+    assert torch.equal(logits(first), logits(second))
+    assert_near(logits(first), reference, 0.02)

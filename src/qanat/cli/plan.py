@@ -118,6 +118,7 @@ def settings(wishes: EngineConfig, config: ResolvedConfig, decisions: Sequence[D
         "model": config.model_path,
         "served_model_name": " ".join(config.served_model_names),
         "dtype": config.dtype,
+        "quantization": config.quantization or None,
         "load_format": config.load_format,
         "seed": config.seed,
         "packed_weights_cache": config.packed_cache is not None,
@@ -179,6 +180,7 @@ def report(
             {"field": each.field, "wanted": each.wanted, "got": each.got, "why": each.why} for each in others
         ],
         "kernels": _kernels(start),
+        "weights": [dataclasses.asdict(kind) for kind in start.weights.kinds] if start.weights else [],
         "num_ranks": start.config.tensor_parallel_size,
         "num_replicas": start.config.parallel.data_parallel_size,
         "memory": {
@@ -235,10 +237,19 @@ def _layers(start: StartPlan) -> str:
     return " and ".join(parts) + experts
 
 
+def _stored(start: StartPlan) -> str:
+    """How the weights are stored, for people."""
+    sizes: dict[str, int] = {}
+    for kind in start.weights.kinds if start.weights is not None else ():
+        sizes[kind.stored or kind.name] = sizes.get(kind.stored or kind.name, 0) + kind.size_bytes
+    parts = [f"{name} {size / MIB:,.1f} MiB" for name, size in sizes.items()]
+    return ", ".join(parts)
+
+
 def _memory_lines(prepared: Prepared, start: StartPlan) -> Iterator[tuple[str, str, str]]:
     memory = start.memory
-    dtype, tokens = start.config.dtype, start.config.scheduler.max_num_batched_tokens
-    yield _size("weights", memory.weight_bytes, f"{dtype}; some small parameters stay float32")
+    tokens = start.config.scheduler.max_num_batched_tokens
+    yield _size("weights", memory.weight_bytes, _stored(start))
     yield _size("workspace", memory.workspace_bytes, f"bound of a step of {tokens:,} tokens")
     yield _size(
         "KV blocks",

@@ -13,7 +13,7 @@ from qanat.core.errors import CapacityError
 from qanat.core.memory_plan import MemoryPlan
 from qanat.kernels.providers import why_no_graphs
 from qanat.worker.memory_plan import max_tokens_that_fit, plan_memory, rank_bytes
-from qanat.worker.weight_size import weight_bytes
+from qanat.worker.weight_size import WeightSummary, weight_summary
 
 
 @dataclass(frozen=True)
@@ -23,12 +23,14 @@ class StartPlan:
     Attributes:
         config: with limits that nobody set lowered to what fits.
         memory: sizes of everything that each rank allocates.
-        decisions: on the limits that were lowered.
+        decisions: on how weights are stored, and on the limits that were lowered.
+        weights: what is stored how.
     """
 
     config: ResolvedConfig
     memory: MemoryPlan
     decisions: tuple[Decision, ...]
+    weights: WeightSummary | None = None
 
 
 def plan_start(config: ResolvedConfig, *, available_bytes: int) -> StartPlan:
@@ -40,10 +42,12 @@ def plan_start(config: ResolvedConfig, *, available_bytes: int) -> StartPlan:
 
     Raises:
         CapacityError: what was asked for does not fit; names the settings to change.
-        CheckpointError: the model's family has no code.
+        CheckpointError: the model's family has no code, or its quantisation is not known.
     """
     own_bytes = rank_bytes(available_bytes, config.tensor_parallel_size // config.parallel.num_nodes)
-    return fit_limits(config, available_bytes=own_bytes, weight_bytes=weight_bytes(config))
+    weights = weight_summary(config)
+    start = fit_limits(config, available_bytes=own_bytes, weight_bytes=weights.size_bytes)
+    return dataclasses.replace(start, decisions=(*weights.decisions, *start.decisions), weights=weights)
 
 
 def fit_limits(config: ResolvedConfig, *, available_bytes: int, weight_bytes: int) -> StartPlan:

@@ -99,7 +99,8 @@ class MappedWeights:
             return frozenset()
         layer, weights = self._layers[unit.name]
         for own in layer.consumed:
-            delattr(unit.module, own)
+            owner, _, parameter = own.rpartition(".")
+            delattr(unit.module.get_submodule(owner), parameter)
         for attribute, weight in weights.items():
             setattr(unit.module, attribute, weight)
         return frozenset(f"{unit.name}.{own}" for own in layer.consumed)

@@ -56,12 +56,14 @@ class StoredKind:
         stored: what it becomes in memory: "int8", "int4" or a float type.
         num_matrices: of this kind.
         size_bytes: that they take.
+        note: how they are computed otherwise than the checkpoint means it; empty if they are not.
     """
 
     name: str
     stored: str
     num_matrices: int
     size_bytes: int
+    note: str = ""
 
 
 class LinearMethod(Protocol):

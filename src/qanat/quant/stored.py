@@ -70,7 +70,7 @@ class StoredLinear:
     def kinds(self, layer: nn.Module, measure: Measure) -> Iterable[StoredKind]:
         """One matrix."""
         outline = self._format.outline(layer.cut, layer.dtype)  # type: ignore[arg-type]
-        yield StoredKind(self._format.name, stored_name(outline), 1, measure(outline))
+        yield StoredKind(self._format.name, stored_name(outline), 1, measure(outline), self._format.note)
 
     def apply(self, layer: nn.Module, x: Tensor, context: object) -> Tensor:
         """Product of x [T, in] with the matrix -> [T, out]."""
@@ -126,7 +126,8 @@ class StoredExperts:
             share = measure(outline) // (len(self._formats) * len(parts))
             for formats in self._formats:
                 for part in parts:
-                    yield StoredKind(formats[part].name, stored_name(outline), 1, share)
+                    own = formats[part]
+                    yield StoredKind(own.name, stored_name(outline), 1, share, own.note)
 
     def apply(self, layer: nn.Module, x: Tensor, expert_ids: Tensor, context: object) -> Tensor:
         """Unweighted results [T, K, C] of x [T, C] and its experts [T, K]."""

@@ -20,6 +20,7 @@ from qanat.platforms.groups import PlannedGroup
 from qanat.quant.base import StoredKind
 from qanat.worker.cache_tensors import DTYPES
 
+MIB = 2**20
 OTHER = "norms and other vectors"
 
 
@@ -29,7 +30,7 @@ class WeightSummary:
 
     Attributes:
         kinds: matrices by the way they are stored, the largest first; the last is what is no matrix.
-        decisions: what is computed otherwise than the checkpoint has it.
+        decisions: of a quantised model, what becomes of each kind, and what its scheme decided.
     """
 
     kinds: tuple[StoredKind, ...]
@@ -68,7 +69,10 @@ def weight_summary(config: ResolvedConfig) -> WeightSummary:
         else:
             found += unit.module.method.kinds(unit.module, measure)  # type: ignore[union-attr, operator]
     rest = StoredKind(OTHER, "", len(others), sum(parameter.nbytes for parameter in others))
-    return WeightSummary((*_sums(found), rest), tuple(scheme.decisions()) if scheme is not None else ())
+    kinds = (*_sums(found), rest)
+    return WeightSummary(
+        kinds, (*map(_decision, kinds[:-1]), *scheme.decisions()) if scheme is not None else ()
+    )
 
 
 def weight_bytes(config: ResolvedConfig) -> int:
@@ -80,12 +84,22 @@ def weight_bytes(config: ResolvedConfig) -> int:
     return weight_summary(config).size_bytes
 
 
+def _decision(kind: StoredKind) -> Decision:
+    what = f"{kind.stored}: {kind.num_matrices:,} matrices, {kind.size_bytes / MIB:,.1f} MiB"
+    is_same = kind.name == kind.stored
+    return Decision("weights", None if is_same else kind.name, what, kind.note or _why(is_same=is_same))
+
+
+def _why(*, is_same: bool) -> str:
+    return "these matrices are not quantised" if is_same else "they are multiplied as they are stored"
+
+
 def _sums(found: Sequence[StoredKind]) -> list[StoredKind]:
     """One entry for each name and way of storing, the largest first."""
-    sums: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+    sums: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
     for kind in found:
-        total = sums[kind.name, kind.stored]
+        total = sums[kind.name, kind.stored, kind.note]
         total[0] += kind.num_matrices
         total[1] += kind.size_bytes
-    kinds = [StoredKind(name, stored, count, size) for (name, stored), (count, size) in sums.items()]
+    kinds = [StoredKind(name, stored, *total, note) for (name, stored, note), total in sums.items()]
     return sorted(kinds, key=lambda kind: -kind.size_bytes)

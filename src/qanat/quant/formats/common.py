@@ -38,10 +38,7 @@ class CheckpointScheme:
         if isinstance(module.sizes, ExpertSizes):
             return self._experts(module_name, module.sizes)
         matrix_format = self._format_of(module_name)
-        if matrix_format is None:
-            return None
-        self._note(matrix_format)
-        return StoredLinear(matrix_format)
+        return StoredLinear(matrix_format) if matrix_format is not None else None
 
     def decisions(self) -> Sequence[Decision]:
         """See `Scheme.decisions`."""
@@ -58,9 +55,6 @@ class CheckpointScheme:
         if all(each is None for formats in found for each in formats.values()):
             return None
         formats = [{part: each or FloatMatrix() for part, each in row.items()} for row in found]
-        for row in formats:
-            for each in row.values():
-                self._note(each)
         names = sorted({each.name for row in formats for each in row.values()})
         if len(names) > 1:
             why = "experts that are stored in several ways are brought to one that holds them all"
@@ -68,13 +62,6 @@ class CheckpointScheme:
                 "+".join(names), Decision("experts", " and ".join(names), "one stack", why)
             )
         return StoredExperts(formats)
-
-    def _note(self, matrix_format: MatrixFormat) -> None:
-        if matrix_format.note:
-            name = matrix_format.name
-            self._decisions.setdefault(
-                name, Decision("--quantization", name, "converted", matrix_format.note)
-            )
 
 
 def own_group(group_size: int, num_inputs: int, what: str) -> int:
