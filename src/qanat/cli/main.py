@@ -15,6 +15,7 @@ COMMANDS = {
     "chat": "Talk to a model in the terminal.",
     "plan": "Show every setting with its reason, and the memory to the byte, without loading weights.",
     "doctor": "Check this installation and this machine, and say what to do.",
+    "quantize": "Write a quantised checkpoint, or check one.",
     "router": "One address in front of any number of engines; it loses no stream.",
     "bench": "Measure kernels and models beside the machine's own limits.",
     "deploy": "Plan, write, check, verify and diagnose vLLM-Ascend services.",
@@ -28,6 +29,7 @@ EXAMPLES = """Examples:
   qanat serve ./Qwen3.5-0.8B --port 8010
   qanat plan ./Qwen3.5-35B-A3B --max-model-len 32768
   qanat chat "What is 17 + 25?"
+  qanat quantize ./Qwen3.5-0.8B ./Qwen3.5-0.8B-w8a8 --scheme w8a8
   qanat router http://10.0.0.1:8000 http://10.0.0.2:8000 --policy prefix
   qanat deploy lint run_p.sh run_d.sh --image v0.18.0rc1-a3
   qanat --print-completion bash > ~/.local/share/bash-completion/completions/qanat

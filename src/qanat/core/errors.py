@@ -137,6 +137,12 @@ class ProfileWriteError(QanatError):
     code = "profile_not_written"
 
 
+class ConversionError(QanatError):
+    """A checkpoint cannot be written: no room, no rights, or another process at work on it."""
+
+    code = "conversion_failed"
+
+
 class EngineRestartingError(QanatError):
     """The engine process died and a new one is on its way; try again."""
 

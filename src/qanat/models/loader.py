@@ -114,7 +114,7 @@ def load_model(
     mapped = kept.open(units) if kept is not None else None
     plan = make_plan(model, parameters, checkpoint, is_head_known=mapped is not None)
     check_complete(model, parameters, plan, checkpoint)
-    filling = _Filling(model, plan, checkpoint, torch.device(device))
+    filling = Filling(model, plan, checkpoint, torch.device(device))
     for unit in units:
         filling.load(unit, mapped.restore(unit) if mapped is not None else frozenset())
         if progress is not None:
@@ -124,8 +124,15 @@ def load_model(
     return model, filling.report(begin, len(parameters), mapped)
 
 
-class _Filling:
-    """Fills one parameter after the other."""
+class Filling:
+    """Fills one parameter after the other.
+
+    Args:
+        model: on the meta device.
+        plan: what fills its parameters.
+        checkpoint: the opened files.
+        device: where the weights shall lie.
+    """
 
     def __init__(self, model: CausalLM, plan: LoadPlan, checkpoint: Checkpoint, device: torch.device) -> None:
         self._model, self._plan, self._checkpoint, self._device = model, plan, checkpoint, device
@@ -135,12 +142,12 @@ class _Filling:
         """Fills a layer's parameters and finishes it; those that it was given packed are left out."""
         for name, parameter in unit.parameters.items():
             if name not in restored:
-                self._fill(name, parameter)
+                self.fill(name, parameter)
         if not restored:
             self._finish(unit)
         self.num_done += len(unit.parameters)
 
-    def _fill(self, name: str, parameter: WeightParameter) -> None:
+    def fill(self, name: str, parameter: WeightParameter) -> None:
         """Reads the parameter's values."""
         tensor, is_mapped = self._read(parameter, self._plan.sources[name])
         replace_parameter(self._model, name, tensor, self._source_of(name))
@@ -152,8 +159,11 @@ class _Filling:
     def _finish(self, unit: LoadUnit) -> None:
         """Finishes a layer, and gives back what was read of the files for it."""
         unit.finalize()
-        if unit.module is None:
-            return
+        if unit.module is not None:
+            self.release(unit)
+
+    def release(self, unit: LoadUnit) -> None:
+        """Gives back what was read of the files for a layer; what is mapped is read again where it is used again."""
         for name in unit.parameters:
             for tensor in self._plan.sources[name].values():
                 self._checkpoint.owner[tensor].release(tensor)

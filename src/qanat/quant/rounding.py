@@ -143,9 +143,13 @@ def _searched(
 def _better(
     x: Tensor, weight: Tensor | None, scale: Tensor, plain: Tensor, bounds: _Bounds, axis: int
 ) -> Tensor:
-    """Of two scales for each group the one with the smaller error as it will be stored; `plain` on a tie."""
+    """Of two scales for each group the one with the smaller error as it will be stored; `plain` on a tie.
+
+    A group of zeros gets the scale 1: readers take 0 for damage.
+    """
     errors = [_error(x, weight, each, bounds, axis) for each in (scale, plain)]
-    return torch.where(errors[0] < errors[1], scale, plain)
+    better = torch.where(errors[0] < errors[1], scale, plain)
+    return torch.where(better == 0, 1.0, better)
 
 
 def _error(x: Tensor, weight: Tensor | None, scale: Tensor, bounds: _Bounds, axis: int) -> Tensor:

@@ -173,7 +173,8 @@ class _Formats:
                 PARTS_OF_SCALE_BIAS if bias is not None and bias.shape[-1:] == (PARTS_OF_SCALE_BIAS,) else 1
             )
         note = FEWER_BITS if kind == "W4A4_DYNAMIC" else ""
-        return AscendInt4(kind, note, is_packed, group_size if has_groups else 0, parts)
+        has_offsets = f"{matrix}.weight_offset_second" in self._kinds
+        return AscendInt4(kind, note, is_packed, group_size if has_groups else 0, parts, has_offsets)
 
     def _header(self, matrix: str, name: str) -> TensorHeader | None:
         return self._headers.get(f"{matrix}.{name}")

@@ -41,6 +41,7 @@ class AscendInt4:
         is_packed: a byte holds two rows of `weight`, the even one in the low half; otherwise one value.
         group_size: inputs of a group; 0: scales of outputs only.
         scale_bias_parts: columns of `scale_bias`; 0 if it is not there.
+        has_group_offsets: `weight_offset_second` is there; where it is not, groups are symmetric.
     """
 
     name: str
@@ -48,6 +49,7 @@ class AscendInt4:
     is_packed: bool = True
     group_size: int = 0
     scale_bias_parts: int = 1
+    has_group_offsets: bool = True
 
     def create(self, owner: nn.Module, cut: MatrixCut, factory: ParameterFactory) -> None:
         """Registers the tensors."""
@@ -63,6 +65,7 @@ class AscendInt4:
             shape = (cut.num_outputs, cut.num_inputs // self.group_size)
             groups = Along(1, self.group_size)
             add("weight_scale_second", shape, FP32, outputs=Along(0), inputs=groups)
+        if self.group_size and self.has_group_offsets:
             add(
                 "weight_offset_second",
                 shape,
@@ -82,7 +85,8 @@ class AscendInt4:
             check_finite(parameter_of(owner, "scale_bias"))
         group = self.group_size or cut.num_inputs
         if self.group_size:
-            self._refuse_offsets(owner)
+            if self.has_group_offsets:
+                self._refuse_offsets(owner)
             scales = self._second_scales(owner, values) * scales
         if offsets.any():
             groups = cut.positions(1, group) // group

@@ -1,0 +1,77 @@
+"""What `qanat quantize` shows: a progress bar while it works, and the errors at the end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from qanat.conversion.error_report import ErrorGroup
+
+_PLACES = (("layer", re.compile(r"\.layers\.(\d+)\.")), ("expert", re.compile(r"\.experts\.(\d+)\.")))
+
+
+class QuantizeBar:
+    """Bytes of the source that have been dealt with; on standard error, only on a terminal, gone at the end.
+
+    Args:
+        is_shown: False shows nothing.
+    """
+
+    def __init__(self, *, is_shown: bool = True) -> None:
+        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(True), TimeRemainingColumn())
+        console = Console(stderr=True)
+        self._progress = Progress(
+            *columns, console=console, transient=True, disable=not (is_shown and console.is_terminal)
+        )
+        self._task = self._progress.add_task("weights", total=None)
+
+    def start(self, total: int, done: int) -> None:
+        """There are so many bytes, and so many of them are done already."""
+        self._progress.update(self._task, total=total, completed=done)
+
+    def advance(self, size_bytes: int) -> None:
+        """So many bytes more are done."""
+        self._progress.update(self._task, advance=size_bytes)
+
+    def __enter__(self) -> QuantizeBar:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+
+def error_table(groups: Sequence[ErrorGroup]) -> Table:
+    """The errors of each part of the model, in percent."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("part")
+    table.add_column("kind")
+    for title in ("matrices", "weights off", "outputs off", "worst"):
+        table.add_column(title, justify="right")
+    table.add_column("worst in")
+    for group in groups:
+        table.add_row(
+            group.part,
+            group.kind,
+            str(group.num_matrices),
+            f"{group.weight_error:.2%}",
+            f"{group.output_error:.2%}",
+            f"{group.worst_output_error:.2%}",
+            place_of(group.worst_matrix),
+        )
+    return table
+
+
+def place_of(matrix: str) -> str:
+    """Layer and expert of a matrix, as far as it has them."""
+    found = [f"{word} {match[1]}" for word, pattern in _PLACES if (match := pattern.search(matrix))]
+    return ", ".join(found)
