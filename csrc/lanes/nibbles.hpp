@@ -65,6 +65,15 @@ QANAT_INLINE BytesPair unpack(const uint8_t* p) {
             {_mm256_and_si256(_mm256_srli_epi16(a, 4), mask), _mm256_and_si256(_mm256_srli_epi16(b, 4), mask)}};
 }
 
+#if defined(__AVXVNNI__)
+struct Dots { __m256i a, b; };
+QANAT_INLINE Dots start_dots(Bits base) { return {base.a, base.b}; }
+QANAT_INLINE Dots add_dots(Dots s, Bytes w, int32_t x) {
+    const __m256i four = _mm256_set1_epi32(x);
+    return {_mm256_dpbusd_avx_epi32(s.a, w.a, four), _mm256_dpbusd_avx_epi32(s.b, w.b, four)};
+}
+QANAT_INLINE Bits end_dots(Dots s) { return {s.a, s.b}; }
+#else
 struct Dots { __m256i a, b; Bits base; };
 QANAT_INLINE Dots start_dots(Bits base) { return {_mm256_setzero_si256(), _mm256_setzero_si256(), base}; }
 QANAT_INLINE Dots add_dots(Dots s, Bytes w, int32_t x) {
@@ -76,9 +85,57 @@ QANAT_INLINE Bits end_dots(Dots s) {
     const __m256i one = _mm256_set1_epi16(1);
     return add_bits(s.base, {_mm256_madd_epi16(s.a, one), _mm256_madd_epi16(s.b, one)});
 }
+#endif
 
 QANAT_INLINE Lanes to_lanes(Bits x) { return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
 constexpr int kInt4Rows = 4;
+constexpr bool kHasRegistersForSums = false;
+
+#elif defined(QANAT_ISA_NEON)
+
+struct Bytes { int8x16_t v[4]; };
+struct BytesPair { Bytes low, high; };
+
+QANAT_INLINE BytesPair unpack(const uint8_t* p) {
+    BytesPair pair;
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+        const uint8x16_t packed = vld1q_u8(p + i * 16);
+        pair.low.v[i] = vreinterpretq_s8_u8(vandq_u8(packed, vdupq_n_u8(15)));
+        pair.high.v[i] = vreinterpretq_s8_u8(vshrq_n_u8(packed, 4));
+    }
+    return pair;
+}
+
+struct Dots { int16x8_t v[8]; Bits base; };
+QANAT_INLINE Dots start_dots(Bits base) {
+    Dots s;
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) s.v[i] = vdupq_n_s16(0);
+    s.base = base;
+    return s;
+}
+QANAT_INLINE Dots add_dots(Dots s, const Bytes& w, int32_t x) {
+    const int8x8_t four = vreinterpret_s8_s32(vdup_n_s32(x));
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+        s.v[2 * i] = vmlal_s8(s.v[2 * i], vget_low_s8(w.v[i]), four);
+        s.v[2 * i + 1] = vmlal_s8(s.v[2 * i + 1], vget_high_s8(w.v[i]), four);
+    }
+    return s;
+}
+QANAT_INLINE int32x4_t end_four(int16x8_t first, int16x8_t second) {
+    return vpaddq_s32(vpaddlq_s16(first), vpaddlq_s16(second));
+}
+QANAT_INLINE Bits end_dots(Dots s) {
+    return add_bits(s.base, {end_four(s.v[0], s.v[1]), end_four(s.v[2], s.v[3]), end_four(s.v[4], s.v[5]),
+                             end_four(s.v[6], s.v[7])});
+}
+
+QANAT_INLINE Lanes to_lanes(Bits x) {
+    return {vcvtq_f32_s32(x.a), vcvtq_f32_s32(x.b), vcvtq_f32_s32(x.c), vcvtq_f32_s32(x.d)};
+}
+constexpr int kInt4Rows = 2;
 constexpr bool kHasRegistersForSums = false;
 
 #else

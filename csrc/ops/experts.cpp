@@ -46,26 +46,34 @@ struct Grouped {
     }
 };
 
-// Each chosen expert's product over its rows; tasks are (chosen expert, panel).
+// Reading a panel takes the time of this many rows' products with it.
+constexpr size_t kPanelCost = 12;
+
+size_t ceil_div(size_t a, size_t b) { return (a + b - 1) / b; }
+
+// Each chosen expert's product over its rows. Threads share (chosen expert, panel) pairs by their cost, which grows with
+// the expert's rows: tasks are units of cost, and a pair belongs to whoever has its first unit.
 void share_experts(Runtime& runtime, const PackedMatrix& stack, const Grouped& grouped, const Prepared& prepared,
                    const Target& target) {
     const PackedView& shape = stack.view();
-    const size_t num_panels = shape.num_panels();
-    const double cost =
-        double(grouped.starts[grouped.num_chosen]) * double(shape.num_outputs) * double(shape.num_inputs);
-    runtime.pool().run(grouped.num_chosen * num_panels, cost, [&](size_t begin, size_t end) {
-        while (begin < end) {
-            const size_t group = begin / num_panels, first = begin % num_panels;
-            const size_t last = std::min(num_panels, first + (end - begin));
-            const size_t start = static_cast<size_t>(grouped.starts[group]);
-            const size_t count = static_cast<size_t>(grouped.starts[group + 1]) - start;
+    const size_t num_panels = shape.num_panels(), num_rows = static_cast<size_t>(grouped.starts[grouped.num_chosen]);
+    const size_t chunk = row_chunk(shape);
+    const double cost = double(num_rows) * double(shape.num_outputs) * double(shape.num_inputs);
+    runtime.pool().run(num_panels * (kPanelCost * grouped.num_chosen + num_rows), cost, [&](size_t begin, size_t end) {
+        for (size_t group = 0; group < grouped.num_chosen; ++group) {
+            const size_t row = static_cast<size_t>(grouped.starts[group]);
+            const size_t count = static_cast<size_t>(grouped.starts[group + 1]) - row;
+            const size_t start = num_panels * (kPanelCost * group + row), panel_cost = kPanelCost + count;
+            if (start >= end) break;
+            const size_t first = begin > start ? std::min(num_panels, ceil_div(begin - start, panel_cost)) : 0;
+            const size_t last = std::min(num_panels, ceil_div(end - start, panel_cost));
+            if (first >= last) continue;
             Target own = target;
-            own.in_rows += start;
-            own.out_rows += start;
+            own.in_rows += row;
+            own.out_rows += row;
             const PackedView matrix = stack.view(static_cast<size_t>(grouped.chosen[group]));
-            for (size_t row = 0; row < count; row += kRowChunk)
-                prepared.multiply(matrix, own, row, std::min(count, row + kRowChunk), first, last);
-            begin += last - first;
+            for (size_t done = 0; done < count; done += chunk)
+                prepared.multiply(matrix, own, done, std::min(count, done + chunk), first, last);
         }
     });
 }

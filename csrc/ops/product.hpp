@@ -6,7 +6,8 @@
 namespace qanat {
 
 // Rows that go through all panels before the next ones: what is read of them stays in the core's second-level cache.
-constexpr size_t kRowChunk = 60;
+// Multiples of the rows that kernels take at once.
+inline size_t row_chunk(const PackedView& packed) { return packed.is_quantised() ? 96 : 60; }
 
 // Where a product's results go, and which rows it reads.
 struct Target {

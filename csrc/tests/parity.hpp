@@ -39,6 +39,7 @@ void rowwise_cases(std::vector<Case>& cases);
 void product_cases(std::vector<Case>& cases);
 void sequence_cases(std::vector<Case>& cases);
 void quantised_cases(std::vector<Case>& cases);
+void int4_cases(std::vector<Case>& cases);
 
 inline std::vector<Case> all_cases() {
     std::vector<Case> cases;
@@ -46,6 +47,7 @@ inline std::vector<Case> all_cases() {
     product_cases(cases);
     sequence_cases(cases);
     quantised_cases(cases);
+    int4_cases(cases);
     return cases;
 }
 

@@ -47,17 +47,17 @@ void run_int8_shape(const InstructionSet& set, Variant variant, Shape shape, boo
     Values x(generator, shape.num_rows * shape.num_inputs, variant.is_bf16, variant.has_specials && shape.num_rows > 2);
     std::vector<char> packed(view.size_bytes());
     view.data = packed.data();
-    set.quantised->pack_int8({weights.data(), scales.as<float>(), bias.as<float>(), view, packed.data()}, 0, view.num_panels());
+    set.quantised->int8.pack({weights.data(), scales.as<float>(), bias.as<float>(), view, packed.data()}, 0, view.num_panels());
     std::vector<int8_t> values(shape.num_rows * view.row_length());
     Values row_scales(shape.num_rows * kSegments, false), out(shape.num_rows * shape.num_outputs, variant.is_bf16);
     std::vector<int32_t> sums(shape.num_rows * kSegments);
     const QuantisedRows rows{values.data(), row_scales.as<float>(), sums.data()};
     set.quantised->quantise({x.rows(1, shape.num_inputs), view, rows}, 0, shape.num_rows);
-    set.quantised->linear_int8({rows, view, out.data(), shape.num_outputs, variant.is_bf16, nullptr, nullptr}, 0,
+    set.quantised->int8.linear({rows, view, out.data(), shape.num_outputs, variant.is_bf16, nullptr, nullptr}, 0,
                                shape.num_rows, 0, view.num_panels());
     const int64_t ids[] = {0, static_cast<int64_t>(shape.num_outputs) - 1};
     Values table(2 * shape.num_inputs, variant.is_bf16);
-    set.quantised->rows_int8({view, ids, table.data(), variant.is_bf16}, 0, 2);
+    set.quantised->int8.rows({view, ids, table.data(), variant.is_bf16}, 0, 2);
     Report report(set, name);
     add_bytes(report, packed);
     for (const int8_t value : values) report.add(static_cast<uint32_t>(value));
@@ -83,7 +83,7 @@ void run_int8_edges(const InstructionSet& set, Variant variant) {
     Values scales(generator, kShape.num_outputs, false), row_scales(generator, kShape.num_rows * kSegments, false);
     std::vector<char> packed(view.size_bytes());
     view.data = packed.data();
-    set.quantised->pack_int8({weights.data(), scales.as<float>(), nullptr, view, packed.data()}, 0, view.num_panels());
+    set.quantised->int8.pack({weights.data(), scales.as<float>(), nullptr, view, packed.data()}, 0, view.num_panels());
     std::vector<int8_t> values = random_bytes(generator, kShape.num_rows * view.row_length(), true);
     // The whole of the first row as far from zero as can be.
     for (size_t i = 0; i < view.row_length(); ++i) values[i] = -128;
@@ -91,7 +91,7 @@ void run_int8_edges(const InstructionSet& set, Variant variant) {
     for (size_t i = 0; i < values.size(); ++i)
         sums[i / view.row_length() * kSegments + i % view.row_length() / view.segment_length] += values[i];
     Values out(kShape.num_rows * kShape.num_outputs, variant.is_bf16);
-    set.quantised->linear_int8({{values.data(), row_scales.as<float>(), sums.data()}, view, out.data(), kShape.num_outputs,
+    set.quantised->int8.linear({{values.data(), row_scales.as<float>(), sums.data()}, view, out.data(), kShape.num_outputs,
                                 variant.is_bf16, nullptr, nullptr}, 0, kShape.num_rows, 0, view.num_panels());
     Report(set, name).add(out);
 }

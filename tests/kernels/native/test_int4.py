@@ -14,7 +14,7 @@ from qanat.kernels import ops
 from qanat.kernels.native import products, rowwise
 from qanat.kernels.native.packed import PackedWeight, is_packable, pack, packed_bytes
 from qanat.kernels.providers import stored_bytes
-from qanat.kernels.quantised import Int4Matrix
+from qanat.kernels.quantised import Int4Matrix, Int8Matrix
 from qanat.kernels.reference import quantised as reference
 from tests.kernels.native.paths import TYPES, bytes_of, on_every_path, same_bits
 
@@ -168,6 +168,25 @@ def test_experts_are_products_of_each_row_on_its_own(
             assert same_bits(products.linear(inside, pack(down.expert(expert)))[0], found[row, slot])
     alone = [products.moe_experts(x[i : i + 1], ids[i : i + 1], *packed) for i in range(0, num_rows, 9)]
     assert same_bits(torch.cat(alone), found[::9])
+
+
+@pytest.mark.parametrize("num_rows", [1, 3, 250])
+def test_experts_of_any_kinds_and_loads_are_shared_without_losing_a_panel(num_rows: int) -> None:
+    """One expert has nearly all rows, and the two stacks are of different kinds."""
+    num_experts, hidden, inner = 5, 160, 96
+    gate_up = stack([matrix(2 * inner, hidden) for _ in range(num_experts)])
+    values = torch.randint(-128, 128, (num_experts, hidden, inner), dtype=torch.int8)
+    down = Int8Matrix(values, torch.rand(num_experts, hidden) * 0.01)
+    x = torch.randn(num_rows, hidden)
+    ids = torch.full((num_rows, 1), 3)
+    ids[::40] = torch.arange(len(ids[::40])).unsqueeze(1) % num_experts
+    packed = products.pack_experts(gate_up), products.pack_experts(down)
+    (found,) = on_every_path(lambda: (products.moe_experts(x, ids, *packed),))
+    for expert in ids.unique().tolist():
+        own = ids[:, 0] == expert
+        pair = products.linear(x[own], pack(gate_up.expert(expert)))
+        inside = rowwise.swiglu(*pair.chunk(2, -1))
+        assert same_bits(products.linear(inside, pack(down.expert(expert))), found[own, 0])
 
 
 @pytest.mark.parametrize("is_bf16", [False, True])
