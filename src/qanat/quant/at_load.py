@@ -154,5 +154,6 @@ def _outline(parameter: Tensor | nn.Module, precision: Precision, inputs: Shard 
     values = torch.empty(shape, dtype=torch.int8, device="meta")
     if precision is Precision.INT8:
         return cut_inputs(Int8Matrix(values, torch.empty(shape[:-1], device="meta")), inputs)
-    scales = torch.empty(*shape[:-1], shape[-1] // GROUP_SIZE, device="meta")
+    # Rounded scales are numbers that bf16 has, and are packed as such.
+    scales = torch.empty(*shape[:-1], shape[-1] // GROUP_SIZE, dtype=torch.bfloat16, device="meta")
     return cut_inputs(Int4Matrix(values, scales, GROUP_SIZE), inputs)
