@@ -305,6 +305,8 @@ const QuantisedTable& avx512_vnni_quantised();
 #elif defined(QANAT_HAS_ARM)
 const KernelTable& neon_kernels();
 const QuantisedTable& neon_quantised();
+const QuantisedTable& neon_dotprod_quantised();
+const QuantisedTable& neon_i8mm_quantised();
 #endif
 
 }  // namespace qanat

@@ -12,6 +12,10 @@
 #include "int8_dots_avx512.hpp"
 #elif defined(QANAT_ISA_AVX2)
 #include "int8_dots_avx2.hpp"
+#elif defined(QANAT_ISA_I8MM)
+#include "int8_dots_i8mm.hpp"
+#elif defined(QANAT_ISA_DOTPROD)
+#include "int8_dots_dotprod.hpp"
 #elif defined(QANAT_ISA_NEON)
 #include "int8_dots_neon.hpp"
 #else

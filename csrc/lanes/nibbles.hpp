@@ -107,6 +107,18 @@ QANAT_INLINE BytesPair unpack(const uint8_t* p) {
     return pair;
 }
 
+#if defined(QANAT_ISA_DOTPROD)
+struct Dots { Bits v; };
+QANAT_INLINE Dots start_dots(Bits base) { return {base}; }
+QANAT_INLINE Dots add_dots(Dots s, const Bytes& w, int32_t x) {
+    const int8x16_t four = vreinterpretq_s8_s32(vdupq_n_s32(x));
+    return {{vdotq_s32(s.v.a, w.v[0], four), vdotq_s32(s.v.b, w.v[1], four), vdotq_s32(s.v.c, w.v[2], four),
+             vdotq_s32(s.v.d, w.v[3], four)}};
+}
+QANAT_INLINE Bits end_dots(Dots s) { return s.v; }
+constexpr int kInt4Rows = 4;
+constexpr bool kHasRegistersForSums = true;
+#else
 struct Dots { int16x8_t v[8]; Bits base; };
 QANAT_INLINE Dots start_dots(Bits base) {
     Dots s;
@@ -131,12 +143,13 @@ QANAT_INLINE Bits end_dots(Dots s) {
     return add_bits(s.base, {end_four(s.v[0], s.v[1]), end_four(s.v[2], s.v[3]), end_four(s.v[4], s.v[5]),
                              end_four(s.v[6], s.v[7])});
 }
+constexpr int kInt4Rows = 2;
+constexpr bool kHasRegistersForSums = false;
+#endif
 
 QANAT_INLINE Lanes to_lanes(Bits x) {
     return {vcvtq_f32_s32(x.a), vcvtq_f32_s32(x.b), vcvtq_f32_s32(x.c), vcvtq_f32_s32(x.d)};
 }
-constexpr int kInt4Rows = 2;
-constexpr bool kHasRegistersForSums = false;
 
 #else
 

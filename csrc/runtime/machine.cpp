@@ -2,6 +2,11 @@
 
 #if defined(QANAT_HAS_X86)
 #include <cpuid.h>
+#elif defined(__linux__) && defined(QANAT_HAS_ARM)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#elif defined(__APPLE__)
+#include <sys/sysctl.h>
 #endif
 
 namespace qanat {
@@ -14,6 +19,24 @@ bool has_avx_vnni() {
     unsigned a = 0, b = 0, c = 0, d = 0;
     return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
 }
+#endif
+
+#if defined(QANAT_HAS_ARM)
+#if defined(__linux__)
+bool has_dotprod() { return getauxval(AT_HWCAP) & HWCAP_ASIMDDP; }
+bool has_i8mm() { return getauxval(AT_HWCAP2) & HWCAP2_I8MM; }
+#elif defined(__APPLE__)
+bool has_feature(const char* name) {
+    int value = 0;
+    size_t size = sizeof value;
+    return sysctlbyname(name, &value, &size, nullptr, 0) == 0 && value != 0;
+}
+bool has_dotprod() { return has_feature("hw.optional.arm.FEAT_DotProd"); }
+bool has_i8mm() { return has_feature("hw.optional.arm.FEAT_I8MM"); }
+#else
+bool has_dotprod() { return false; }
+bool has_i8mm() { return false; }
+#endif
 #endif
 
 }  // namespace
@@ -37,6 +60,8 @@ std::vector<InstructionSet> instruction_sets() {
 #elif defined(QANAT_HAS_ARM)
     // Every AArch64 processor that runs a system for programs has it.
     found.push_back({"neon", &neon_kernels(), &neon_quantised()});
+    if (has_dotprod()) found.push_back({"neon_dotprod", &neon_kernels(), &neon_dotprod_quantised()});
+    if (has_dotprod() && has_i8mm()) found.push_back({"neon_i8mm", &neon_kernels(), &neon_i8mm_quantised()});
 #endif
     return found;
 }

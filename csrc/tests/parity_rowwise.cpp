@@ -124,10 +124,27 @@ void run_combine(const InstructionSet& set, Variant variant) {
         }
 }
 
+void run_choice(const InstructionSet& set, Variant variant) {
+    if (variant.is_bf16) return;
+    for (const size_t num_scores : {1u, 37u, 3001u, 9000u}) {
+        const std::string name = case_name("choice", variant, num_scores);
+        Generator generator(name);
+        Values scores(generator, kNumRows * num_scores, false, variant.has_specials);
+        ChoiceArguments a{scores.as<float>(), num_scores, num_scores, num_scores - num_scores / 9, nullptr, nullptr};
+        Values peaks(kNumRows * a.num_blocks(), false), poisons(kNumRows * a.num_blocks(), false);
+        a.peaks = peaks.as<float>();
+        a.poisons = poisons.as<float>();
+        set.kernels->choice(a, 0, kNumRows * a.num_blocks());
+        Report report(set, name);
+        report.add(peaks);
+        report.add(poisons);
+    }
+}
+
 }  // namespace
 
 void rowwise_cases(std::vector<Case>& cases) {
-    for (const auto run : {run_functions, run_norms, run_swiglu, run_rotary, run_gates, run_route, run_combine})
+    for (const auto run : {run_functions, run_norms, run_swiglu, run_rotary, run_gates, run_route, run_combine, run_choice})
         cases.push_back({run});
 }
 

@@ -1,0 +1,48 @@
+"""How long a decode step waits at the meetings of its threads, by op, and what the threads compute of it.
+
+    pool_waits.py [--model FOLDER] [--load-format dummy] [--num-threads N] [--batch-size N] [--tokens N]
+
+A line is a function of the native module that gives jobs to the threads. `waits` is the part of the step in which the
+thread that called had nothing left to do and others had not finished: no op may spend more than 5 % of a step so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from qanat import LLM, SamplingParams
+from qanat.kernels.native.module import count_pool_waits, pool_waits
+
+
+def main() -> None:
+    """Decodes twice, without and with counting, and prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="demo/src/qanat_demo/model")
+    parser.add_argument("--load-format", default="auto")
+    parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--num-threads", type=int, default=2)
+    parser.add_argument("--batch-size", type=int, default=1)
+    parser.add_argument("--tokens", type=int, default=128)
+    wish = parser.parse_args()
+    llm = LLM(wish.model, load_format=wish.load_format, dtype=wish.dtype, num_threads=wish.num_threads)
+    prompts = [[5 + i, 6, 7] for i in range(wish.batch_size)]
+    sampling = SamplingParams(temperature=0, max_tokens=wish.tokens, ignore_eos=True)
+    llm.generate(prompts, sampling)
+    count_pool_waits(True)
+    start = time.perf_counter()
+    llm.generate(prompts, sampling)
+    elapsed_s = time.perf_counter() - start
+    waits = pool_waits()
+    print(f"{1e6 * elapsed_s / wish.tokens:.0f} us a step, {wish.num_threads} threads, batch {wish.batch_size}")
+    print(f"{'op':18} {'jobs/step':>9} {'shared':>7} {'of step':>8} {'waits':>7} {'busy':>6}")
+    for name, own in sorted(waits.items(), key=lambda item: -item[1].elapsed_s):
+        busy = own.busy_s / (own.elapsed_s * wish.num_threads)
+        print(
+            f"{name:18} {own.num_jobs / wish.tokens:9.1f} {own.num_shared / own.num_jobs:7.0%} "
+            f"{own.elapsed_s / elapsed_s:8.1%} {own.wait_s / elapsed_s:7.2%} {busy:6.0%}"
+        )
+
+
+if __name__ == "__main__":
+    main()
