@@ -9,15 +9,23 @@ thread that called had nothing left to do and others had not finished: no op may
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 
 from qanat import LLM, SamplingParams
 from qanat.kernels.native.module import count_pool_waits, pool_waits
 
 
+def show(line: str) -> None:
+    """Writes a line of the table."""
+    sys.stdout.write(line + "\n")
+
+
 def main() -> None:
     """Decodes twice, without and with counting, and prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", default="demo/src/qanat_demo/model")
     parser.add_argument("--load-format", default="auto")
     parser.add_argument("--dtype", default="auto")
@@ -34,11 +42,13 @@ def main() -> None:
     llm.generate(prompts, sampling)
     elapsed_s = time.perf_counter() - start
     waits = pool_waits()
-    print(f"{1e6 * elapsed_s / wish.tokens:.0f} us a step, {wish.num_threads} threads, batch {wish.batch_size}")
-    print(f"{'op':18} {'jobs/step':>9} {'shared':>7} {'of step':>8} {'waits':>7} {'busy':>6}")
+    show(
+        f"{1e6 * elapsed_s / wish.tokens:.0f} us a step, {wish.num_threads} threads, batch {wish.batch_size}"
+    )
+    show(f"{'op':18} {'jobs/step':>9} {'shared':>7} {'of step':>8} {'waits':>7} {'busy':>6}")
     for name, own in sorted(waits.items(), key=lambda item: -item[1].elapsed_s):
         busy = own.busy_s / (own.elapsed_s * wish.num_threads)
-        print(
+        show(
             f"{name:18} {own.num_jobs / wish.tokens:9.1f} {own.num_shared / own.num_jobs:7.0%} "
             f"{own.elapsed_s / elapsed_s:8.1%} {own.wait_s / elapsed_s:7.2%} {busy:6.0%}"
         )
