@@ -55,12 +55,12 @@ def main(arguments: Sequence[str]) -> int:
     peers, shape, missing = start_peers(options, checkpoint)
     try:
         workloads = [each for each in WORKLOADS if not options.workloads or each.name in options.workloads]
-        rates, limits = run_rounds(peers, workloads, options)
+        rates, limits, failed = run_rounds(peers, workloads, options)
     finally:
         for peer in peers:
             peer.close()
     lines = [*head(options), *table(peers, workloads, rates, shape, limits), "", *limits_lines(limits)]
-    lines += [f"\nNot measured: {name}: {why}." for name, why in missing]
+    lines += [f"\nNot measured: {name}: {why}." for name, why in (*missing, *failed)]
     _write("\n".join(lines), options.output)
     return 0
 
@@ -153,20 +153,32 @@ def _elsewhere(name: str, python: Path | None, rest: list[Any], variables: dict[
 
 def run_rounds(
     peers: Sequence[Peer], workloads: Sequence[Workload], options: argparse.Namespace
-) -> tuple[dict[tuple[str, str], Samples], Limits]:
-    """Rates by (engine, workload), and the limits; one round before them warms up and does not count."""
+) -> tuple[dict[tuple[str, str], Samples], Limits, list[tuple[str, str]]]:
+    """Rates by (engine, workload), the limits, and what an engine failed at; it is not asked for that again.
+
+    One round before those that count warms up.
+    """
     found: dict[tuple[str, str], list[float]] = {}
+    failed: dict[tuple[str, str], str] = {}
     limits = []
     for number in range(options.rounds + 1):
         if number:
             limits.append(measured(options.threads, READ_BYTES))
         for workload in workloads:
             for peer in peers:
-                rate = peer.tokens_per_s(workload)
+                key = (peer.name, workload.name)
+                if key in failed:
+                    continue
+                try:
+                    rate = peer.tokens_per_s(workload)
+                except (RuntimeError, OSError, subprocess.SubprocessError) as error:
+                    failed[key] = str(error)
+                    continue
                 sys.stderr.write(f"round {number}: {workload.name}: {peer.name}: {rate:.2f} tokens/s\n")
                 if number:
-                    found.setdefault((peer.name, workload.name), []).append(rate)
-    return {key: Samples.of(values) for key, values in found.items()}, joined_limits(limits)
+                    found.setdefault(key, []).append(rate)
+    rates = {key: Samples.of(values) for key, values in found.items() if key not in failed}
+    return rates, joined_limits(limits), [(", ".join(key), why) for key, why in failed.items()]
 
 
 def head(options: argparse.Namespace) -> list[str]:
@@ -191,7 +203,9 @@ def table(
     for workload in workloads:
         base = rates.get((f"llama.cpp {LLAMA_FORMATS[0]}", workload.name))
         for peer in peers:
-            rate = rates[peer.name, workload.name]
+            rate = rates.get((peer.name, workload.name))
+            if rate is None:
+                continue
             most, binds = limit_of(peer, workload, shape, limits)
             ratio = f"{rate.median / base.median:.2f}" if base is not None else "-"
             share = f"{rate.median / most:.0%} of {most:,.1f}" if binds else "-"
