@@ -101,7 +101,8 @@ class Workplace:
     def _read(self, inputs: Inputs) -> Progress:
         path = self.folder / JOURNAL_NAME
         if not path.is_file():
-            others = [each.name for each in self.folder.iterdir() if each.name != LOCK_NAME]
+            own = (LOCK_NAME, f"{JOURNAL_NAME}.aside")  # the latter if the first record was cut short
+            others = [each.name for each in self.folder.iterdir() if each.name not in own]
             if others:
                 raise ConfigError(
                     f"{self.folder} is there and holds {others[0]}, but no conversion of Qanat; remove it or write to "
