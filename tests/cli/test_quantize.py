@@ -111,6 +111,7 @@ def test_a_folder_that_is_taken_and_a_source_that_is_quantised(
     assert "is quantised already (ascend)" in said(capsys)
 
 
+@pytest.mark.slow
 def test_calibration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     texts = tmp_path / "texts.jsonl"
     lines: list[object] = [
