@@ -22,6 +22,7 @@ from qanat.kernels.registry import REFERENCE
 from qanat.models.decoder import CausalLM
 from qanat.models.huge_pages import copy_in_background
 from qanat.models.loader import LoadReport, load_model
+from qanat.models.packed_cache import WRITER_NAME
 from qanat.platforms.groups import PlannedGroup
 from tests.models.tiny import FAMILIES, write_checkpoint
 from tests.support.forward import ForwardRunner
@@ -62,7 +63,7 @@ def start(
     config = ModelConfig.from_folder(folder)
     loaded = load_model(folder, config, dtype, "cpu", group=group, quantization=quantization, cache=cache)
     for thread in threading.enumerate():
-        if thread.name == "packed-weights":
+        if thread.name == WRITER_NAME:
             thread.join()
     return loaded
 
@@ -94,6 +95,19 @@ def test_the_second_start_reads_no_matrix_and_answers_alike(
     assert warm.read_bytes <= left < 0.1 * cold.read_bytes + table_bytes
     assert torch.equal(answer(first), answer(second))
     assert first.size_bytes() == second.size_bytes()
+
+
+@pytest.mark.parametrize("quantization", ["w8a8", "w4a8"])
+def test_quantised_weights_are_kept_apart_and_answer_alike(
+    quantization: str, checkpoint: Path, cache: CacheFolder
+) -> None:
+    start(checkpoint, cache)
+    first, cold = start(checkpoint, cache, quantization=quantization)
+    second, warm = start(checkpoint, cache, quantization=quantization)
+    assert cold.kept is None and warm.kept is not None
+    assert warm.kept.size_bytes < 0.7 * sum(each.size_bytes for each in cache.files()[:1])
+    assert torch.equal(answer(first), answer(second))
+    assert len(names(cache)) == 2
 
 
 def test_a_copy_on_huge_pages_answers_alike(checkpoint: Path, cache: CacheFolder) -> None:

@@ -6,7 +6,7 @@ Every tensor is used once or dropped by a named rule; every parameter is filled 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,7 +91,7 @@ def load_model(
         config: its shape.
         dtype: type to compute in; weights of another float type are cast.
         device: where the weights shall lie.
-        progress: told after each layer.
+        progress: told after each parameter.
         group: the ranks that share the model; None for one.
         quantization: as `ResolvedConfig.quantization` has it; None recognises the checkpoint's own.
         cache: where packed weights are kept between starts; None for nowhere.
@@ -116,9 +116,9 @@ def load_model(
     check_complete(model, parameters, plan, checkpoint)
     filling = Filling(model, plan, checkpoint, torch.device(device))
     for unit in units:
-        filling.load(unit, mapped.restore(unit) if mapped is not None else frozenset())
-        if progress is not None:
-            progress(filling.num_done, len(parameters))
+        for num_done in filling.load(unit, mapped.restore(unit) if mapped is not None else frozenset()):
+            if progress is not None:
+                progress(num_done, len(parameters))
     if kept is not None:
         kept.keep(units)
     return model, filling.report(begin, len(parameters), mapped)
@@ -138,14 +138,18 @@ class Filling:
         self._model, self._plan, self._checkpoint, self._device = model, plan, checkpoint, device
         self.num_done = self.mapped_bytes = self.copied_bytes = 0
 
-    def load(self, unit: LoadUnit, restored: frozenset[str]) -> None:
-        """Fills a layer's parameters and finishes it; those that it was given packed are left out."""
+    def load(self, unit: LoadUnit, restored: frozenset[str]) -> Iterator[int]:
+        """Fills a layer's parameters and finishes it; those that it was given packed are left out.
+
+        Yields the number of parameters of the model that are done.
+        """
         for name, parameter in unit.parameters.items():
             if name not in restored:
                 self.fill(name, parameter)
+            self.num_done += 1
+            yield self.num_done
         if not restored:
             self._finish(unit)
-        self.num_done += len(unit.parameters)
 
     def fill(self, name: str, parameter: WeightParameter) -> None:
         """Reads the parameter's values."""

@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 MIB = 2**20
 LOW_PRIORITY = 10
+WRITER_NAME = "packed-weights"
+"""Of the thread that writes."""
 
 
 class KeptWeight(msgspec.Struct, frozen=True):
@@ -191,7 +193,7 @@ class PackedCache:
                     weights += packed.values()
         if self._is_kept or not weights:
             return None
-        thread = threading.Thread(target=self._write, args=(layers, weights), name="packed-weights")
+        thread = threading.Thread(target=self._write, args=(layers, weights), name=WRITER_NAME)
         thread.start()
         return thread
 
