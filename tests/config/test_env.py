@@ -8,6 +8,7 @@ import pytest
 from qanat.config.engine_config import OPTIONS, EngineConfig
 from qanat.config.env import flag_variables, known_variables, read_environment
 from qanat.config.honour import STAND_INS, honour
+from qanat.config.huge_pages import allocator_decision
 from qanat.config.known_flags import HIDDEN, known_flags
 from qanat.core.errors import ConfigError
 
@@ -126,3 +127,15 @@ def test_the_environment_is_read_in_one_file_only() -> None:
         text=True,
     )
     assert reads.stdout.split() == [str(PACKAGE / "config" / "env.py")]
+
+
+def test_an_allocator_that_is_preloaded_is_named_with_what_became_of_it(tmp_path: Path) -> None:
+    preload = "/usr/lib/libjemalloc.so.2"
+    assert allocator_decision("/usr/lib/libsomething.so") is None
+    missing = allocator_decision(preload, tmp_path)
+    assert missing is not None and "did not load" in missing.why
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/maps").write_text(f"7f00-7f01 r-xp 0 08:01 5 {preload}\n")
+    loaded = allocator_decision(preload, tmp_path)
+    assert loaded is not None and loaded.got == "jemalloc"
+    assert [each.field for each in read_environment({"LD_PRELOAD": preload}).decisions] == ["LD_PRELOAD"]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qanat.config.engine_config import OPTIONS
+from qanat.config.huge_pages import PRELOAD_VARIABLE, allocator_decision
 from qanat.config.known_flags import HIDDEN, did_you_mean, known_flags, read_data
 from qanat.config.options import VARIABLE_PREFIX
 from qanat.core.decision import Decision
@@ -106,6 +107,8 @@ def read_environment(
         elif name in table.honoured:
             if text:
                 honoured[name] = text
+        elif name == PRELOAD_VARIABLE and (decision := allocator_decision(text)):
+            decisions.append(decision)
         elif name in table.said:
             outcome, why = table.said[name]
             if name in table.dropped:

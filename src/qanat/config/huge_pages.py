@@ -5,6 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from qanat.core.decision import Decision
+
+PRELOAD_VARIABLE = "LD_PRELOAD"
+"""Names libraries that the system loads into each program before its own."""
+
 _SETTING = Path("sys/kernel/mm/transparent_hugepage/enabled")
 _ALLOCATOR = re.compile(r"lib(jemalloc|tcmalloc\w*|mimalloc)[^/]*\.so")
 
@@ -27,6 +32,18 @@ def loaded_allocator(root: Path = Path("/")) -> str:
         return ""
     found = _ALLOCATOR.search(maps)
     return found[1] if found else ""
+
+
+def allocator_decision(preload: str, root: Path = Path("/")) -> Decision | None:
+    """What is said at the start about a value of LD_PRELOAD that names an allocator; None if it names none."""
+    wanted = allocator_in(preload)
+    if not wanted:
+        return None
+    if loaded_allocator(root) == wanted:
+        why = "serves Python, torch and the tokenizer; a step of the native kernels asks for little memory"
+        return Decision(PRELOAD_VARIABLE, preload, wanted, why)
+    why = f"{wanted} did not load: the system's loader says which file it did not find"
+    return Decision(PRELOAD_VARIABLE, preload, "the C library's allocator", why)
 
 
 def allocator_in(preload: str) -> str:

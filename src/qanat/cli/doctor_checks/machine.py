@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from qanat.cli.doctor_checks.check import Check, State, size_text
-from qanat.config.huge_pages import allocator_in, huge_page_setting, loaded_allocator
+from qanat.config.huge_pages import PRELOAD_VARIABLE, allocator_in, huge_page_setting, loaded_allocator
 from qanat.config.machine import MachineInfo, cpu_quota, read_machine
 from qanat.config.processors import in_binding_order, number_ranges, usable_processors
+from qanat.core.affinity import can_bind
 
 LITTLE_MEMORY_BYTES = 2**30
 """Little for any model but the demo."""
 FEW_OPEN_FILES = 4096
-PRELOAD_VARIABLE = "LD_PRELOAD"
 
 
 def check_machine(variables: Mapping[str, str], root: Path = Path("/")) -> Iterator[Check]:
@@ -58,6 +58,12 @@ def _cores(machine: MachineInfo, root: Path) -> Check:
         "quota": quota,
         "binding_order": in_binding_order(processors),
     }
+    order = ",".join(map(str, in_binding_order(processors)))
+    more = (
+        (f"--cpu-binding takes them in the order {order}",)
+        if can_bind()
+        else ("--cpu-binding has no effect here",)
+    )
     parts = [f"{machine.num_cores} for threads", f"processors {number_ranges(numbers)} of {online}"]
     if num_cores < len(numbers):
         parts.append(f"{num_cores} cores with several hardware threads each")
@@ -65,16 +71,17 @@ def _cores(machine: MachineInfo, root: Path) -> Check:
         parts.append(f"a quota of {quota:g}")
     if quota is not None and quota < num_cores:
         advice = "threads beyond the quota are stopped for part of each period: raise the container's limit"
-        return Check("cores", State.NOTE, ", ".join(parts), advice, facts=facts)
+        return Check("cores", State.NOTE, ", ".join(parts), advice, more, facts)
     if len(numbers) < online:
         return Check(
             "cores",
             State.NOTE,
             ", ".join(parts),
             "the affinity of this process leaves the others out",
-            facts=facts,
+            more,
+            facts,
         )
-    return Check("cores", State.OK, ", ".join(parts), facts=facts)
+    return Check("cores", State.OK, ", ".join(parts), more=more, facts=facts)
 
 
 def _memory(machine: MachineInfo) -> Check:
