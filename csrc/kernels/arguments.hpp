@@ -302,6 +302,7 @@ const QuantisedTable& avx2_quantised();
 const QuantisedTable& avx512_quantised();
 const QuantisedTable& avx_vnni_quantised();
 const QuantisedTable& avx512_vnni_quantised();
+const QuantisedTable& amx_quantised();
 #elif defined(QANAT_HAS_ARM)
 const KernelTable& neon_kernels();
 const QuantisedTable& neon_quantised();

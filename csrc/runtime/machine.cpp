@@ -8,6 +8,10 @@
 #elif defined(__APPLE__)
 #include <sys/sysctl.h>
 #endif
+#if defined(QANAT_HAS_AMX) && defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 namespace qanat {
 
@@ -18,6 +22,18 @@ namespace {
 bool has_avx_vnni() {
     unsigned a = 0, b = 0, c = 0, d = 0;
     return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
+}
+#endif
+
+#if defined(QANAT_HAS_AMX)
+// Linux gives a process the tile registers only if it asks; threads that are started later have them too.
+bool may_use_tiles() {
+#if defined(__linux__) && defined(SYS_arch_prctl)
+    constexpr long kRequestPermission = 0x1023, kTileData = 18;
+    return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+    return false;
+#endif
 }
 #endif
 
@@ -55,8 +71,12 @@ std::vector<InstructionSet> instruction_sets() {
 #endif
     const bool has_avx2 = found.size() >= 2;
     if (has_avx512 && has_avx2) found.push_back({"avx512", &avx512_kernels(), &avx512_quantised()});
-    if (has_avx512 && has_avx2 && __builtin_cpu_supports("avx512vnni"))
-        found.push_back({"avx512_vnni", &avx512_kernels(), &avx512_vnni_quantised()});
+    const bool has_vnni = has_avx512 && has_avx2 && __builtin_cpu_supports("avx512vnni");
+    if (has_vnni) found.push_back({"avx512_vnni", &avx512_kernels(), &avx512_vnni_quantised()});
+#if defined(QANAT_HAS_AMX)
+    if (has_vnni && __builtin_cpu_supports("amx-int8") && may_use_tiles())
+        found.push_back({"amx", &avx512_kernels(), &amx_quantised()});
+#endif
 #elif defined(QANAT_HAS_ARM)
     // Every AArch64 processor that runs a system for programs has it.
     found.push_back({"neon", &neon_kernels(), &neon_quantised()});

@@ -16,7 +16,7 @@ from qanat.kernels.native.packed import PackedWeight, is_packable, pack, packed_
 from qanat.kernels.providers import stored_bytes
 from qanat.kernels.quantised import Int4Matrix, Int8Matrix
 from qanat.kernels.reference import quantised as reference
-from tests.kernels.native.paths import TYPES, bytes_of, on_every_path, same_bits
+from tests.kernels.native.paths import TYPES, bytes_of, on_every_quantised_path, same_bits
 
 
 def matrix(num_outputs: int, num_inputs: int, group_size: int = 32, *, is_bf16: bool = True) -> Int4Matrix:
@@ -53,7 +53,7 @@ def test_every_path_has_the_bits_of_the_reference(
     given_matrix = matrix(num_outputs, num_groups * group_size, group_size, is_bf16=is_bf16)
     packed = products.pack_matrix(given_matrix)
     x = (torch.randn(num_rows, num_groups * group_size) * 2).to(dtype)
-    found = on_every_path(lambda: (products.linear(x, packed), products.logits(x, packed)))
+    found = on_every_quantised_path(lambda: (products.linear(x, packed), products.logits(x, packed)))
     assert same_bits(found[0], reference.linear(x, given_matrix))
     assert same_bits(found[1], reference.wide_product(x, given_matrix))
 
@@ -75,13 +75,13 @@ def test_cells_lie_in_one_group_and_one_segment(num_inputs: int, group_size: int
         assert all(same_bits(cut, whole) for cut in cuts)
         return [whole]
 
-    (found,) = on_every_path(parts_and_whole)
+    (found,) = on_every_quantised_path(parts_and_whole)
     assert same_bits(found, expected)
 
 
 @pytest.mark.parametrize("num_rows", [1, 2, 7, 20])
 @pytest.mark.parametrize("group_size", [32, 256])
-def test_extreme_values_are_exact_on_every_path(num_rows: int, group_size: int) -> None:
+def test_extreme_values_are_exact_on_every_quantised_path(num_rows: int, group_size: int) -> None:
     """The largest sums of every sign: nothing saturates on the way."""
     num_inputs = 8 * 256
     values = torch.tensor([-8, -7, 0, 7], dtype=torch.int8).unsqueeze(1).repeat(5, num_inputs)
@@ -92,7 +92,7 @@ def test_extreme_values_are_exact_on_every_path(num_rows: int, group_size: int) 
         x = torch.full((num_rows, num_inputs), size)
         x[:, 1::4] = -size
         x[num_rows // 2] = size
-        (found,) = on_every_path(lambda: (products.logits(x, packed),))  # noqa: B023 - called at once
+        (found,) = on_every_quantised_path(lambda: (products.logits(x, packed),))  # noqa: B023 - called at once
         assert same_bits(found, reference.wide_product(x, given_matrix))
         exact = x.double() @ values.double().t()
         torch.testing.assert_close(found.double(), exact, rtol=1e-6, atol=1e-3)
@@ -105,7 +105,7 @@ def test_a_row_that_is_not_finite_gives_nan_and_harms_no_other(bad: float) -> No
     expected = reference.wide_product(x, given_matrix)
     broken = x.clone()
     broken[2, 77] = bad
-    (found,) = on_every_path(lambda: (products.logits(broken, packed),))
+    (found,) = on_every_quantised_path(lambda: (products.logits(broken, packed),))
     assert found[2].isnan().all()
     others = [0, 1, 3, 4]
     assert same_bits(found[others], expected[others])
@@ -141,7 +141,7 @@ def test_rows_of_a_table_and_the_matrix_itself_come_back(
     packed = pack(table)
     ids = torch.tensor([0, 69, 16, 16, 33])
     for dtype in TYPES:
-        (found,) = on_every_path(lambda: (products.embedding(ids, packed, dtype),))  # noqa: B023 - called at once
+        (found,) = on_every_quantised_path(lambda: (products.embedding(ids, packed, dtype),))  # noqa: B023 - called at once
         assert same_bits(found, reference.embedding(ids, table, dtype))
     again = packed.unpacked()
     assert isinstance(again, Int4Matrix) and again.group_size == group_size
@@ -159,7 +159,7 @@ def test_experts_are_products_of_each_row_on_its_own(
     x = torch.randn(num_rows, hidden).to(dtype)
     ids = torch.rand(num_rows, num_experts - 1).argsort(1)[:, :top_k].contiguous()
     packed = products.pack_experts(gate_up), products.pack_experts(down)
-    (found,) = on_every_path(lambda: (products.moe_experts(x, ids, *packed),))
+    (found,) = on_every_quantised_path(lambda: (products.moe_experts(x, ids, *packed),))
     for row in range(0, num_rows, 7):
         for slot in range(top_k):
             expert = int(ids[row, slot])
@@ -181,7 +181,7 @@ def test_experts_of_any_kinds_and_loads_are_shared_without_losing_a_panel(num_ro
     ids = torch.full((num_rows, 1), 3)
     ids[::40] = torch.arange(len(ids[::40])).unsqueeze(1) % num_experts
     packed = products.pack_experts(gate_up), products.pack_experts(down)
-    (found,) = on_every_path(lambda: (products.moe_experts(x, ids, *packed),))
+    (found,) = on_every_quantised_path(lambda: (products.moe_experts(x, ids, *packed),))
     for expert in ids.unique().tolist():
         own = ids[:, 0] == expert
         pair = products.linear(x[own], pack(gate_up.expert(expert)))
@@ -204,7 +204,7 @@ def test_mapped_memory_is_as_good_as_packed(is_bf16: bool) -> None:
 
 def test_packed_memory_is_the_same_on_every_instruction_set() -> None:
     weight = matrix(50, 160)
-    on_every_path(lambda: (bytes_of(pack(weight)),))
+    on_every_quantised_path(lambda: (bytes_of(pack(weight)),))
 
 
 def test_a_matrix_takes_four_and_a_half_bits_a_weight() -> None:

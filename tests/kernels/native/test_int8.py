@@ -16,7 +16,7 @@ from qanat.kernels.native.packed import PackedWeight, pack, packed_bytes
 from qanat.kernels.providers import stored_bytes
 from qanat.kernels.quantised import Int8Matrix, StaticScale
 from qanat.kernels.reference import quantised as reference
-from tests.kernels.native.paths import TYPES, bytes_of, on_every_path, same_bits
+from tests.kernels.native.paths import TYPES, bytes_of, on_every_quantised_path, same_bits
 
 EXTREMES = (-128, -127, 0, 127)
 
@@ -53,7 +53,7 @@ def test_every_path_has_the_bits_of_the_reference(
     given_matrix = matrix(num_outputs, num_inputs, static=static, has_bias=has_bias)
     packed = products.pack_matrix(given_matrix)
     x = (torch.randn(num_rows, num_inputs) * 2).to(dtype)
-    found = on_every_path(lambda: (products.linear(x, packed), products.logits(x, packed)))
+    found = on_every_quantised_path(lambda: (products.linear(x, packed), products.logits(x, packed)))
     assert same_bits(found[0], reference.linear(x, given_matrix))
     assert same_bits(found[1], reference.wide_product(x, given_matrix))
 
@@ -72,11 +72,11 @@ def test_a_row_has_the_same_bits_alone_and_among_others(num_inputs: int) -> None
         assert all(same_bits(cut, whole) for cut in cuts)
         return [whole]
 
-    on_every_path(parts_and_whole)
+    on_every_quantised_path(parts_and_whole)
 
 
 @pytest.mark.parametrize("num_rows", [1, 2, 5, 16, 40])
-def test_extreme_pairs_are_exact_on_every_path(num_rows: int) -> None:
+def test_extreme_pairs_are_exact_on_every_quantised_path(num_rows: int) -> None:
     """Rule R5: each of these activations meets each of these weights, alone and in sums of equal pairs."""
     num_inputs = 8 * 64
     pairs = list(itertools.product(EXTREMES, EXTREMES))
@@ -89,7 +89,7 @@ def test_extreme_pairs_are_exact_on_every_path(num_rows: int) -> None:
     for activation in EXTREMES:
         x = torch.full((num_rows, num_inputs), float(activation))
         exact = (x.double() @ given_matrix.values.double().t()).float()
-        (found,) = on_every_path(lambda: (products.logits(x, packed),))  # noqa: B023 - called at once
+        (found,) = on_every_quantised_path(lambda: (products.logits(x, packed),))  # noqa: B023 - called at once
         assert torch.equal(found, exact)
         assert same_bits(found, reference.wide_product(x, given_matrix))
 
@@ -105,7 +105,7 @@ def test_a_row_that_is_not_finite_gives_nan_and_harms_no_other(
     expected = reference.wide_product(x, given_matrix)
     broken = x.clone()
     broken[2, 77] = bad
-    (found,) = on_every_path(lambda: (products.logits(broken, packed),))
+    (found,) = on_every_quantised_path(lambda: (products.logits(broken, packed),))
     assert found[2].isnan().all() and reference.wide_product(broken, given_matrix)[2].isnan().all()
     others = [0, 1, 3, 4]
     assert same_bits(found[others], expected[others])
@@ -116,7 +116,7 @@ def test_very_small_and_very_large_rows(size: float) -> None:
     given_matrix = matrix(20, 64)
     packed = products.pack_matrix(given_matrix)
     x = torch.randn(3, 64).clamp(-1, 1) * size
-    (found,) = on_every_path(lambda: (products.logits(x, packed),))
+    (found,) = on_every_quantised_path(lambda: (products.logits(x, packed),))
     assert same_bits(found, reference.wide_product(x, given_matrix))
 
 
@@ -144,7 +144,7 @@ def test_rows_of_a_table() -> None:
     packed = products.pack_matrix(table)
     ids = torch.tensor([0, 69, 16, 16, 33])
     for dtype in (*TYPES, torch.float16):
-        (found,) = on_every_path(lambda: (products.embedding(ids, packed, dtype),))  # noqa: B023 - called at once
+        (found,) = on_every_quantised_path(lambda: (products.embedding(ids, packed, dtype),))  # noqa: B023 - called at once
         assert same_bits(found, table.dequantised()[ids].to(dtype))
         assert same_bits(found, reference.embedding(ids, table, dtype))
     with pytest.raises(IndexError, match="70 rows"):
@@ -162,7 +162,7 @@ def test_experts_are_products_of_each_row_on_its_own(
     x = torch.randn(num_rows, hidden).to(dtype)
     ids = torch.rand(num_rows, num_experts - 1).argsort(1)[:, :top_k].contiguous()
     packed = products.pack_experts(gate_up), products.pack_experts(down)
-    (found,) = on_every_path(lambda: (products.moe_experts(x, ids, *packed),))
+    (found,) = on_every_quantised_path(lambda: (products.moe_experts(x, ids, *packed),))
     for row in range(0, num_rows, 7):
         for slot in range(top_k):
             expert = int(ids[row, slot])
@@ -213,7 +213,7 @@ def test_mapped_memory_is_as_good_as_packed(kind: str) -> None:
 
 def test_packed_memory_is_the_same_on_every_instruction_set() -> None:
     weight = matrix(50, 77, has_bias=True)
-    on_every_path(lambda: (bytes_of(pack(weight)),))
+    on_every_quantised_path(lambda: (bytes_of(pack(weight)),))
 
 
 @pytest.mark.parametrize("static", [None, StaticScale(0.5, 7.0)])

@@ -1,0 +1,153 @@
+// Int8 products of many rows without VNNI: a segment of the weights is widened to int16 once for many rows, laid out as
+// [inputs / 2][16][2], so that one instruction multiplies two inputs with 8 or 16 outputs and adds them.
+#pragma once
+
+#include "int8_product.hpp"
+
+namespace qanat {
+namespace QANAT_ISA {
+
+constexpr size_t kMinWideRows = 4;          // with fewer, widening costs more than it saves
+constexpr size_t kSharedRows = 48;          // that share the widened weights
+constexpr size_t kMaxWideLength = 2304;     // inputs of a segment that the buffers hold
+
+// Plain register types: the compiler keeps arrays of them in registers, and those of structures it does not.
+#if defined(QANAT_ISA_AVX512)
+using Wide = __m512i;
+constexpr int kWideParts = 1, kWideRows = 12;
+QANAT_INLINE Wide widened(const int8_t* p) { return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
+QANAT_INLINE void store_wide(int16_t* p, Wide x) { _mm512_storeu_si512(p, x); }
+QANAT_INLINE Wide load_wide(const int16_t* p) { return _mm512_loadu_si512(p); }
+QANAT_INLINE Wide same_wide(int32_t x) { return _mm512_set1_epi32(x); }
+// The sum is written out, in this order, as compilers otherwise load all rows first and have no registers left for sums.
+QANAT_INLINE Wide madd(Wide sums, Wide x, Wide w) {
+    asm volatile("vpaddd %1, %0, %0" : "+v"(sums) : "v"(_mm512_madd_epi16(x, w)));
+    return sums;
+}
+QANAT_INLINE Wide first_pairs(Wide x, Wide y) {
+    return _mm512_castps_si512(_mm512_shuffle_ps(_mm512_castsi512_ps(x), _mm512_castsi512_ps(y), 0x88));
+}
+QANAT_INLINE Wide second_pairs(Wide x, Wide y) {
+    return _mm512_castps_si512(_mm512_shuffle_ps(_mm512_castsi512_ps(x), _mm512_castsi512_ps(y), 0xdd));
+}
+QANAT_INLINE Lanes in_order(const Wide* sums) {
+    return {_mm512_cvtepi32_ps(_mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), sums[0]))};
+}
+#else
+using Wide = __m256i;
+constexpr int kWideParts = 2, kWideRows = 6;
+QANAT_INLINE Wide widened(const int8_t* p) { return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+QANAT_INLINE void store_wide(int16_t* p, Wide x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x); }
+QANAT_INLINE Wide load_wide(const int16_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+QANAT_INLINE Wide same_wide(int32_t x) { return _mm256_set1_epi32(x); }
+QANAT_INLINE Wide madd(Wide sums, Wide x, Wide w) {
+    asm volatile("vpaddd %1, %0, %0" : "+x"(sums) : "x"(_mm256_madd_epi16(x, w)));
+    return sums;
+}
+QANAT_INLINE Wide first_pairs(Wide x, Wide y) {
+    return _mm256_castps_si256(_mm256_shuffle_ps(_mm256_castsi256_ps(x), _mm256_castsi256_ps(y), 0x88));
+}
+QANAT_INLINE Wide second_pairs(Wide x, Wide y) {
+    return _mm256_castps_si256(_mm256_shuffle_ps(_mm256_castsi256_ps(x), _mm256_castsi256_ps(y), 0xdd));
+}
+QANAT_INLINE Lanes in_order(const Wide* sums) {
+    return {_mm256_cvtepi32_ps(_mm256_permute4x64_epi64(sums[0], 0xd8)),
+            _mm256_cvtepi32_ps(_mm256_permute4x64_epi64(sums[1], 0xd8))};
+}
+#endif
+constexpr size_t kWideValues = sizeof(Wide) / sizeof(int16_t);
+
+// A segment of a panel: its outputs come in the order that `in_order` undoes.
+static void widen_weights(const int8_t* w, size_t length, int16_t* wide) {
+    for (size_t k = 0; k < length; k += 4, w += 64, wide += 64)
+        for (int part = 0; part < kWideParts; ++part) {
+            const int8_t* from = w + part * 2 * kWideValues;
+            const Wide x = widened(from), y = widened(from + kWideValues);
+            store_wide(wide + part * kWideValues, first_pairs(x, y));
+            store_wide(wide + 32 + part * kWideValues, second_pairs(x, y));
+        }
+}
+
+// What lies beyond the length is widened too, and not read.
+QANAT_INLINE void widen_row(const int8_t* x, size_t length, int16_t* wide) {
+    size_t i = 0;
+    for (; i + kWideValues <= length; i += kWideValues) store_wide(wide + i, widened(x + i));
+    for (; i < length; ++i) wide[i] = x[i];
+}
+
+// The sums of a segment of each row with the outputs of the panel, times the rows' scales and the outputs'.
+template <int kRows>
+static void wide_dots(const int16_t* x, const int16_t* w, size_t length, const float* row_scales, Lanes scale, Lanes* parts) {
+    Wide sums[kRows][kWideParts];
+#pragma GCC unroll 12
+    for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 2
+        for (int i = 0; i < kWideParts; ++i) sums[r][i] = same_wide(0);
+    size_t k = 0;
+    do {  // a segment is never empty
+        Wide weights[kWideParts];
+#pragma GCC unroll 2
+        for (int i = 0; i < kWideParts; ++i) weights[i] = load_wide(w + k * 16 + i * kWideValues);
+#pragma GCC unroll 12
+        for (int r = 0; r < kRows; ++r) {
+            int32_t two;
+            __builtin_memcpy(&two, x + r * kMaxWideLength + k, 4);
+            const Wide inputs = same_wide(two);
+#pragma GCC unroll 2
+            for (int i = 0; i < kWideParts; ++i) sums[r][i] = madd(sums[r][i], inputs, weights[i]);
+        }
+        k += 2;
+    } while (k < length);
+#pragma GCC unroll 12
+    for (int r = 0; r < kRows; ++r) parts[r] = mul(mul(in_order(sums[r]), broadcast(row_scales[r])), scale);
+}
+
+template <int kRows>
+static inline void wide_rows(size_t num_rows, const int16_t* x, const int16_t* w, size_t length, const float* row_scales,
+                             Lanes scale, Lanes* parts) {
+    if constexpr (kRows > 0) {
+        if (num_rows == static_cast<size_t>(kRows)) wide_dots<kRows>(x, w, length, row_scales, scale, parts);
+        else wide_rows<kRows - 1>(num_rows, x, w, length, row_scales, scale, parts);
+    }
+}
+
+// Up to kSharedRows rows with one panel.
+static void shared_rows(const QuantisedArguments& a, size_t first_row, size_t num_rows, size_t panel) {
+    alignas(64) int16_t weights[kMaxWideLength * kPanelOutputs], x[kWideRows * kMaxWideLength];
+    const size_t length = a.packed.segment_length, num_segments = a.packed.num_segments();
+    const char* data = a.packed.panel(panel);
+    const Lanes scale = load(scales_of(a.packed, data));
+    Lanes parts[kSegments][kSharedRows];
+    for (size_t s = 0; s < kSegments; ++s) {
+        if (s >= num_segments) {
+            for (size_t r = 0; r < num_rows; ++r) parts[s][r] = zero();
+            continue;
+        }
+        widen_weights(reinterpret_cast<const int8_t*>(data) + s * length * kPanelOutputs, length, weights);
+        for (size_t first = 0; first < num_rows; first += kWideRows) {
+            const size_t count = num_rows - first < size_t(kWideRows) ? num_rows - first : size_t(kWideRows);
+            float row_scales[kWideRows];
+            for (size_t r = 0; r < count; ++r) {
+                const size_t row = in_row(a, first_row + first + r);
+                row_scales[r] = a.x.scales[row * kSegments + s];
+                widen_row(a.x.values + row * a.packed.row_length() + s * length, length, x + r * kMaxWideLength);
+            }
+            wide_rows<kWideRows>(count, x, weights, length, row_scales, scale, parts[s] + first);
+        }
+    }
+    for (size_t r = 0; r < num_rows; ++r) finish_row(a, &parts[0][r], kSharedRows, first_row + r, panel);
+}
+
+static void linear_wide(const QuantisedArguments& a, size_t first_row, size_t last_row, size_t first_panel,
+                        size_t last_panel) {
+    if (last_row - first_row < kMinWideRows || a.packed.segment_length > kMaxWideLength) {
+        linear_int8(a, first_row, last_row, first_panel, last_panel);
+        return;
+    }
+    for (size_t panel = first_panel; panel < last_panel; ++panel)
+        for (size_t row = first_row; row < last_row; row += kSharedRows)
+            shared_rows(a, row, last_row - row < kSharedRows ? last_row - row : kSharedRows, panel);
+}
+
+}  // namespace QANAT_ISA
+}  // namespace qanat
