@@ -102,6 +102,7 @@ class MultiprocExecutor(OwnWorker):
                 link.start(
                     NodeStart(
                         config.scheduler,
+                        config.graphs,
                         config.num_valid_token_ids,
                         memory_plan,
                         seed,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from qanat.config.graphs import GraphSettings
 from qanat.config.resolved import SchedulerLimits
 from qanat.core.memory_plan import MemoryPlan
 
@@ -64,6 +65,7 @@ class NodeStart(msgspec.Struct, tag=True, frozen=True):
 
     Attributes:
         scheduler: limits, as they were fitted to the memory.
+        graphs: as they follow from the limits; rows are padded alike on all hosts.
         num_valid_token_ids: see `ResolvedConfig`; the tokenizer says it, which only node 0 reads.
         memory_plan: what each rank allocates.
         seed: random; with the cluster's key it makes the secret of the group, see `qanat.executor.node_line`.
@@ -72,6 +74,7 @@ class NodeStart(msgspec.Struct, tag=True, frozen=True):
     """
 
     scheduler: SchedulerLimits
+    graphs: GraphSettings
     num_valid_token_ids: int
     memory_plan: MemoryPlan
     seed: bytes

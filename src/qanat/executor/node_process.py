@@ -131,6 +131,7 @@ class Node:
         config = dataclasses.replace(
             self._config,
             scheduler=message.scheduler,
+            graphs=message.graphs,
             num_valid_token_ids=message.num_valid_token_ids,
             step_timeout_s=message.step_timeout_s,
             open_limits=(),
