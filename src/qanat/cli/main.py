@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Protocol, cast
 
-from qanat.core.errors import ConfigError, QanatError
+from qanat.core.errors import CheckpointError, ConfigError, QanatError
 
 COMMANDS = {
     "serve": "Serve a model over the OpenAI API.",
@@ -79,7 +79,7 @@ def run(name: str, arguments: Sequence[str]) -> int:
 
 def exit_code_of(error: QanatError) -> int:
     """The exit code of a command that ends with this error."""
-    return USAGE_ERROR if isinstance(error, ConfigError) else 1
+    return USAGE_ERROR if isinstance(error, ConfigError | CheckpointError) else 1
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -11,12 +11,13 @@ from qanat.core.errors import CheckpointError
 from qanat.kernels.quantised import INT4_GRANULE, INT8_GRANULE, NUM_SEGMENTS, Int4Matrix, Int8Matrix
 from qanat.quant.cut import MatrixCut
 from qanat.quant.parameter import WeightParameter
-from qanat.quant.rounding import quantise_int8
 
 LEAST_CELL = 16
 """Fewer inputs between two changes of a scale are not worth the change: such a matrix is stored in int8."""
 
-_CHUNK_VALUES = 2**22
+LARGEST = 127
+
+_CHUNK_VALUES = 2**20
 """Values that are widened to fp32 at a time."""
 
 
@@ -34,7 +35,7 @@ def as_int8(matrix: Int8Matrix | Int4Matrix) -> Int8Matrix:
         return matrix
     if matrix.scales.shape[-1] == 1:
         return Int8Matrix(matrix.values, matrix.scales.squeeze(-1))
-    return quantise_int8(matrix.dequantised())
+    return Int8Matrix(*_rounded(matrix.dequantised()))
 
 
 def fits_int4(cut: MatrixCut, group_size: int) -> bool:
@@ -102,12 +103,21 @@ def requantised(cut: MatrixCut, dequantise: Callable[[slice], Tensor], name: Ten
     step = max(1, _CHUNK_VALUES // num_inputs)
     for start in range(0, num_outputs, step):
         rows = slice(start, min(start + step, num_outputs))
-        try:
-            part = quantise_int8(dequantise(rows))
-        except ValueError as error:
-            raise CheckpointError(f"{source_of(name)}: {error}") from error
-        values[rows], scales[rows] = part.values, part.scales
+        values[rows], scales[rows] = _rounded(dequantise(rows))
+        if not torch.isfinite(scales[rows]).all():
+            raise CheckpointError(f"{source_of(name)} has a value that is not a finite number")
     return int8_matrix(values, scales, cut)
+
+
+def _rounded(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """(values int8, scales fp32 [out]): the largest weight of each output is put on 127; overwrites the rows.
+
+    No better scale is searched: the weights were rounded before, and a checkpoint of many GB is to load soon.
+    """
+    peak = rows.abs().amax(1)
+    scales = peak / LARGEST
+    inverse = torch.where(peak == 0, 0.0, LARGEST / peak)
+    return rows.mul_(inverse.unsqueeze(1)).round_().clamp_(-LARGEST, LARGEST).to(torch.int8), scales
 
 
 def source_of(parameter: Tensor) -> str:

@@ -13,7 +13,7 @@ from qanat.quant.cut import Along, MatrixCut, Registrar, parameter_of
 from qanat.quant.parameter import ParameterFactory
 
 NOTE = (
-    "8-bit floats become int8 with one scale an output, which is rounded anew (error about 1/100 of the output's "
+    "8-bit floats become int8 with one scale an output, which is rounded anew (error at most 1/254 of the output's "
     "largest weight); activations become int8, too"
 )
 
@@ -70,7 +70,7 @@ class Fp8Blocks:
             block_rows, block_columns = (torch.zeros(size, dtype=torch.long) for size in cut.own_shape)
 
         def dequantised(part: slice) -> Tensor:
-            return weight[part].detach().float() * scales[block_rows[part]][:, block_columns]
+            return weight[part].detach().float().mul_(scales[block_rows[part]][:, block_columns])
 
         return requantised(cut, dequantised, weight)
 

@@ -28,7 +28,7 @@ NOTE = (
     "weights keep their values and scales; activations, which the checkpoint leaves in 16 bits, become int8"
 )
 ROUNDED_NOTE = (
-    "weights become int8 with one scale an output, which is rounded anew (error about 1/100 of the output's largest "
+    "weights become int8 with one scale an output, which is rounded anew (error at most 1/254 of the output's largest "
     "weight); activations, which the checkpoint leaves in 16 bits, become int8"
 )
 

@@ -16,7 +16,7 @@ from qanat.quant.parameter import ParameterFactory
 GROUP_SIZE = 32
 
 NOTE = (
-    "microscaled floats become int8 with one scale an output, which is rounded anew (error about 1/100 of the "
+    "microscaled floats become int8 with one scale an output, which is rounded anew (error at most 1/254 of the "
     "output's largest weight); activations become int8, too"
 )
 
