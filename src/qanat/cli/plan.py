@@ -153,7 +153,10 @@ def settings(wishes: EngineConfig, config: ResolvedConfig, decisions: Sequence[D
     }
     for name, value in values.items():
         known = OPTIONS[name]
-        reason = "default" if getattr(wishes, name) == known.default else "as asked"
+        is_asked = getattr(wishes, name) != known.default
+        if name == "cudagraph_capture_sizes":  # may be said in --compilation-config too
+            is_asked = config.graph_wishes.sizes is not None
+        reason = "as asked" if is_asked else "default"
         for decision in decisions:
             if decision.field == known.flag:
                 reason = decision.why

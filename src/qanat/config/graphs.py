@@ -167,10 +167,9 @@ def _mode(value: object) -> str | None:
         return None
     name = str(value).upper().rpartition(".")[2]
     if name not in MODES:
-        raise ConfigError(
-            f"{FLAG}: {MODE_KEY} {value!r} is unknown{did_you_mean(name, MODES)}; choose one of {', '.join(MODES)}.",
-            param=FLAG,
-        )
+        near = did_you_mean(name, MODES) or "."
+        known = ", ".join(MODES)
+        raise ConfigError(f"{FLAG}: {MODE_KEY} {value!r} is unknown{near} Choose one of {known}.", param=FLAG)
     return name
 
 

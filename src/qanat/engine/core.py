@@ -10,6 +10,7 @@ import msgspec
 
 from qanat.core.batch import ScheduledBatch
 from qanat.core.errors import QanatError
+from qanat.core.graph_counts import GraphCounter
 from qanat.core.outputs import RequestOutput
 from qanat.core.profile import ProfileReport
 from qanat.core.request import FinishReason, Request
@@ -51,6 +52,7 @@ class EngineCore:
         self._ended: list[RequestOutput] = []
         self._num_failures = 0
         self._step_s = 0.0
+        self._graphs = GraphCounter()
         self.num_steps = 0
 
     @property
@@ -133,12 +135,15 @@ class EngineCore:
             return outputs
         start_s = self._clock()
         try:
-            news = self._scheduler.update(batch, self._executor.execute(batch).result())
+            output = self._executor.execute(batch).result()
+            news = self._scheduler.update(batch, output)
         except Exception as error:
             return outputs + self._give_up(error)
         self._num_failures = 0
         spent_s = self._clock() - start_s
         self._step_s += spent_s
+        if output.graph is not None:
+            self._graphs.add(output.graph)
         self._scheduler.observe_step(_num_prefill_tokens(batch), spent_s)
         self.num_steps += 1
         return outputs + news
@@ -179,7 +184,10 @@ class EngineCore:
     def stats(self) -> SchedulerStats:
         """Counters and gauges of the scheduler, and where the time of steps went."""
         return msgspec.structs.replace(
-            self._scheduler.stats(), step_s=self._step_s, collective_s=self._executor.collective_s
+            self._scheduler.stats(),
+            step_s=self._step_s,
+            collective_s=self._executor.collective_s,
+            graphs=self._graphs.counts(),
         )
 
     def shutdown(self) -> None:

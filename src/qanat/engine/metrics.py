@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import msgspec
 
 from qanat.core.events import GenerationEvent
+from qanat.core.graph_counts import GraphCounts, total_graph_counts
 from qanat.core.outputs import RequestOutput
 from qanat.core.request import FinishReason, Request
 from qanat.scheduler.stats import SchedulerStats
@@ -117,6 +118,7 @@ class EngineStats(msgspec.Struct, kw_only=True, frozen=True):
         num_restarts: cores started, or tried to be, after one had died.
         step_s: seconds that the core's steps have taken since its start.
         collective_s: of those, seconds in exchanges between the ranks that share the model.
+        graphs: how the steps ran.
         replicas: the figures of each replica by its rank; they are not asked for forms, so `compiler` is empty.
     """
 
@@ -133,6 +135,7 @@ class EngineStats(msgspec.Struct, kw_only=True, frozen=True):
     num_restarts: int = 0
     step_s: float = 0.0
     collective_s: float = 0.0
+    graphs: GraphCounts = GraphCounts()
     replicas: dict[int, EngineStats] = {}
 
 
@@ -157,6 +160,7 @@ def total_stats(replicas: Mapping[int, EngineStats], compiler: CompileStats) -> 
         num_restarts=sum(one.num_restarts for one in every),
         step_s=sum(one.step_s for one in every),
         collective_s=sum(one.collective_s for one in every),
+        graphs=total_graph_counts([one.graphs for one in every]),
         replicas=dict(replicas),
     )
 
@@ -279,6 +283,7 @@ class EngineMetrics:
             num_restarts=num_restarts,
             step_s=scheduler.step_s if scheduler else 0.0,
             collective_s=scheduler.collective_s if scheduler else 0.0,
+            graphs=scheduler.graphs if scheduler else GraphCounts(),
         )
 
     def _observe(self, name: str, value: float, count: int = 1) -> None:

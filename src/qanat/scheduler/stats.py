@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from qanat.core.graph_counts import GraphCounts
+
 
 class SchedulerStats(msgspec.Struct, frozen=True):
     """Gauges at this moment, and counters since the start.
@@ -20,6 +22,7 @@ class SchedulerStats(msgspec.Struct, frozen=True):
         prefill_s_per_token: estimate behind the bound on decode stalls, in seconds; 0 while nothing is known.
         step_s: seconds that steps have taken since the start.
         collective_s: of those, seconds in exchanges between ranks.
+        graphs: how the steps ran.
     """
 
     num_running: int = 0
@@ -35,3 +38,4 @@ class SchedulerStats(msgspec.Struct, frozen=True):
     prefill_s_per_token: float = 0.0
     step_s: float = 0.0
     collective_s: float = 0.0
+    graphs: GraphCounts = GraphCounts()

@@ -62,6 +62,8 @@ COUNTERS: tuple[tuple[str, str, Callable[[EngineStats], float]], ...] = (
         "Of those, seconds in exchanges between tensor-parallel ranks, waiting for slower ones included.",
         lambda one: one.collective_s,
     ),
+    (f"{OWN_PREFIX}graph_captures", "Graphs captured.", lambda one: one.graphs.num_captures),
+    (f"{OWN_PREFIX}graph_capture_seconds", "Seconds that it took.", lambda one: one.graphs.capture_s),
 )
 """Name, meaning and source of the plain counters."""
 
@@ -87,6 +89,7 @@ class EngineCollector(Collector):
         """All families."""
         yield from self._gauges()
         yield from self._counters()
+        yield from self._graph_counters()
         yield from self._form_counters(self._stats.compiler)
         for name, text in HISTOGRAM_HELP.items():
             yield self._histogram(name, text)
@@ -121,6 +124,23 @@ class EngineCollector(Collector):
             for reason, count in stats.num_finished.items():
                 family.add_metric([*self._labels(rank), reason], count)
         yield family
+
+    def _graph_counters(self) -> Iterable[Metric]:
+        replays = CounterMetricFamily(
+            f"{OWN_PREFIX}graph_replays", "Steps that ran as graphs.", labels=[*LABELS, "kind"]
+        )
+        eager = CounterMetricFamily(
+            f"{OWN_PREFIX}eager_decode_steps",
+            "Steps of decoding requests alone that ran without a graph.",
+            labels=[*LABELS, "reason"],
+        )
+        for rank, stats in self._stats.replicas.items():
+            for kind, count in stats.graphs.num_replays.items():
+                replays.add_metric([*self._labels(rank), kind], count)
+            for reason, count in stats.graphs.num_eager_decodes.items():
+                eager.add_metric([*self._labels(rank), reason], count)
+        yield replays
+        yield eager
 
     def _form_counters(self, stats: CompileStats) -> Iterable[Metric]:
         """Names of our own: vLLM counts none of these."""

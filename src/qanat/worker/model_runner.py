@@ -128,6 +128,10 @@ class ModelRunner:
         with torch.inference_mode():
             return self._run(batch, is_profiled=False)
 
+    def use_graphs(self, settings: GraphSettings) -> None:
+        """Changes which steps run as graphs from the next one on; the sizes stay."""
+        self._passes.settings = settings
+
     def run_profiled(self, batch: ScheduledBatch) -> StepOutput:
         """The same without graphs, so that every op shows in a profile."""
         with torch.inference_mode():

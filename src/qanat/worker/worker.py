@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from pathlib import Path
 
@@ -111,6 +112,15 @@ class Worker:
         if self.profiler.is_running:
             return self.profiler.run(batch, self._runner.run_profiled)
         return self._runner.run(batch)
+
+    def use_graphs(self, mode: str) -> None:
+        """Changes the mode of graphs from the next step on, for measurements; the sizes stay as planned.
+
+        Args:
+            mode: one of `qanat.config.graphs.MODES`.
+        """
+        assert self._runner is not None, "load() comes first"
+        self._runner.use_graphs(dataclasses.replace(self._config.graphs, mode=mode))
 
     def op_table(self) -> list[str]:
         """Provider of each kernel, one line per op."""

@@ -97,6 +97,9 @@ class GraphRunner:
         maker: makes graphs; needed where the settings want any.
         max_scored_rows: for more rows scores are computed afterwards, in parts.
         num_valid_token_ids: ids from here on cannot be chosen.
+
+    Attributes:
+        settings: as above; may be exchanged between steps for others with the same sizes.
     """
 
     def __init__(
@@ -111,7 +114,7 @@ class GraphRunner:
         num_valid_token_ids: int,
     ) -> None:
         self._model, self._table, self._cache, self._block_size = model, table, cache, block_size
-        self._settings, self._maker = settings, maker
+        self.settings, self._maker = settings, maker
         self._max_scored_rows, self._num_valid = max_scored_rows, num_valid_token_ids
         self._buffers: StepBuffers | None = None
         if maker is not None and settings.sizes:
@@ -151,7 +154,7 @@ class GraphRunner:
 
     def _key(self, num_tokens: int, num_requests: int, is_decode: bool) -> tuple[_Key | None, str]:
         """The graph that may stand for a step, and if there is none, why."""
-        settings = self._settings
+        settings = self.settings
         kind = settings.decode_kind if is_decode else settings.mixed_kind
         if kind == EAGER or self._buffers is None:
             return None, NO_GRAPHS
