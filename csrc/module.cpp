@@ -244,12 +244,12 @@ void bind_rowwise(nb::module_& m) {
 
 void bind_sequence(nb::module_& m) {
     m.def("attention", [](const RowsTuple& q, const RowsTuple& k, const RowsTuple& v, const RowsTuple& gate, size_t num_rows,
-                          Address cache, bool is_cache_bf16, size_t values_start, Address slots, Address tables,
+                          Address cache, int cache_kind, size_t values_start, Address slots, Address tables,
                           size_t table_stride, size_t num_requests, Address query_lens, Address seq_lens, Address out, bool is_out_bf16,
                           size_t block_size, size_t num_heads, size_t num_kv_heads, size_t head_dim, float scale) {
-        const StoreArguments store{rows_of(k), rows_of(v), at(cache), is_cache_bf16, values_start,
+        const StoreArguments store{rows_of(k), rows_of(v), at(cache), static_cast<Kind>(cache_kind), values_start,
                                    at<const int64_t>(slots), num_kv_heads, head_dim};
-        const AttentionArguments attention{rows_of(q), rows_of(gate), at(cache), is_cache_bf16, values_start,
+        const AttentionArguments attention{rows_of(q), rows_of(gate), at(cache), static_cast<Kind>(cache_kind), values_start,
                                            at<const int32_t>(tables), table_stride, nullptr, nullptr, at(out), is_out_bf16,
                                            block_size, num_heads, num_kv_heads, head_dim, scale};
         const Requests requests{num_requests, at<const int32_t>(query_lens), at<const int32_t>(seq_lens), nullptr, nullptr};

@@ -164,8 +164,8 @@ struct RotaryArguments {
 
 struct StoreArguments {
     Rows keys, values;  // [T, H, D]
-    void* cache;        // [2, N, block_size, H, D]
-    bool is_cache_bf16;
+    void* cache;        // [2, N, block_size, H, D]; of int8, each head's D values have their fp32 scale behind them
+    Kind cache_kind;    // fp32, bf16 or int8
     size_t values_start;  // elements of the keys' half
     const int64_t* slots;
     size_t num_kv_heads, head_dim;
@@ -174,7 +174,7 @@ struct StoreArguments {
 struct AttentionArguments {
     Rows q, gate;  // [T, H, D]; gate.data null: none
     const void* cache;
-    bool is_cache_bf16;
+    Kind cache_kind;
     size_t values_start;
     const int32_t* block_tables;
     size_t table_stride;

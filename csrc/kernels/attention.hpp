@@ -5,6 +5,7 @@
 
 #include "../lanes/functions.hpp"
 #include "arguments.hpp"
+#include "int8_values.hpp"
 
 namespace qanat {
 namespace QANAT_ISA {
@@ -15,19 +16,47 @@ constexpr int kHeadsAtOnce = 4;   // query heads of one KV head that share a pas
 
 QANAT_INLINE Lanes load_cache(const float* p) { return load(p); }
 QANAT_INLINE Lanes load_cache(const uint16_t* p) { return load_bf16(p); }
+QANAT_INLINE Lanes load_cache(const int8_t* p) { return load_int8(p); }
+
+// Elements from one head of the cache to the next: int8 has the head's scale behind its values.
+template <class Stored>
+QANAT_INLINE size_t head_size(size_t head_dim) {
+    return sizeof(Stored) == 1 ? head_dim + sizeof(float) : head_dim;
+}
+
+QANAT_INLINE void store_plain(void* cache, size_t to, bool is_bf16, const Rows& x, size_t from, size_t size) {
+    for (size_t i = 0; i < size; i += kLanes) {
+        const size_t count = lanes_left(size, i);
+        store_any(cache, to + i, is_bf16, load_any(x.data, from + i, x.is_bf16, count), count);
+    }
+}
+
+// A head that holds a value that is not finite gets NaN as its scale.
+QANAT_INLINE void store_scaled(int8_t* to, const Rows& x, size_t from, size_t size) {
+    const float largest = peak_of(x, from, size), scale = largest / kLargest;
+    const Lanes factor = broadcast(factor_of(largest));
+    if (largest != largest) __builtin_memset(to, 0, size);
+    else for (size_t i = 0; i < size; i += kLanes)  // heads are whole lanes
+        store_int8(to + i, mul(load_any(x.data, from + i, x.is_bf16), factor));
+    __builtin_memcpy(to + size, &scale, sizeof scale);
+}
 
 // Copies the step's keys and values to their slots; tasks are rows. What attention reads is what is stored (R9).
 static void store_rows(const StoreArguments& a, size_t first, size_t last) {
+    const bool is_scaled = a.cache_kind == Kind::kInt8;
+    const size_t size = is_scaled ? head_size<int8_t>(a.head_dim) : a.head_dim;
     for (size_t row = first; row < last; ++row)
         for (size_t head = 0; head < a.num_kv_heads; ++head) {
-            const size_t to = (static_cast<size_t>(a.slots[row]) * a.num_kv_heads + head) * a.head_dim;
-            const size_t key = a.keys.start(row * a.num_kv_heads + head);
-            const size_t value = a.values.start(row * a.num_kv_heads + head);
-            for (size_t i = 0; i < a.head_dim; i += kLanes) {
-                const size_t count = lanes_left(a.head_dim, i);
-                store_any(a.cache, to + i, a.is_cache_bf16, load_any(a.keys.data, key + i, a.keys.is_bf16, count), count);
-                store_any(a.cache, a.values_start + to + i, a.is_cache_bf16,
-                          load_any(a.values.data, value + i, a.values.is_bf16, count), count);
+            const size_t to = (static_cast<size_t>(a.slots[row]) * a.num_kv_heads + head) * size;
+            const size_t from = row * a.num_kv_heads + head;
+            if (is_scaled) {
+                int8_t* cache = static_cast<int8_t*>(a.cache);
+                store_scaled(cache + to, a.keys, a.keys.start(from), a.head_dim);
+                store_scaled(cache + a.values_start + to, a.values, a.values.start(from), a.head_dim);
+            } else {
+                const bool is_bf16 = a.cache_kind == Kind::kBf16;
+                store_plain(a.cache, to, is_bf16, a.keys, a.keys.start(from), a.head_dim);
+                store_plain(a.cache, a.values_start + to, is_bf16, a.values, a.values.start(from), a.head_dim);
             }
         }
 }
@@ -79,6 +108,17 @@ static inline void fold_scores(Gathered<kHeads>& g, size_t num_keys, size_t head
     }
 }
 
+// Scores, or weights, times the scales of their keys, or values; those of float types have none.
+template <class Stored, int kHeads>
+QANAT_INLINE void apply_scales(Gathered<kHeads>& g, const Stored* const* heads, size_t num_keys, size_t head_dim) {
+    if constexpr (sizeof(Stored) == 1)
+        for (size_t j = 0; j < num_keys; ++j) {
+            float scale;
+            __builtin_memcpy(&scale, heads[j] + head_dim, sizeof scale);
+            for (int h = 0; h < kHeads; ++h) g.scores[h][j] = g.scores[h][j] * scale;
+        }
+}
+
 template <class Stored, int kHeads>
 static inline void add_values(Gathered<kHeads>& g, const Stored* const* values, size_t num_keys, size_t head_dim) {
     for (size_t i = 0; i < head_dim; i += kLanes) {
@@ -116,11 +156,13 @@ static void attend(const AttentionArguments& a, size_t row, size_t kv_head, size
         for (size_t j = 0; j < count; ++j) {
             const size_t position = begin + j;
             const size_t slot = static_cast<size_t>(table[position / a.block_size]) * a.block_size + position % a.block_size;
-            keys[j] = cache + (slot * a.num_kv_heads + kv_head) * a.head_dim;
+            keys[j] = cache + (slot * a.num_kv_heads + kv_head) * head_size<Stored>(a.head_dim);
             values[j] = keys[j] + a.values_start;
         }
         score_keys<Stored, kHeads>(g, keys, count, a.head_dim);
+        apply_scales<Stored, kHeads>(g, keys, count, a.head_dim);
         fold_scores<kHeads>(g, count, a.head_dim);
+        apply_scales<Stored, kHeads>(g, values, count, a.head_dim);
         add_values<Stored, kHeads>(g, values, count, a.head_dim);
     }
     for (int h = 0; h < kHeads; ++h) {
@@ -146,7 +188,8 @@ static void attend_group(const AttentionArguments& a, size_t row, size_t kv_head
 static void attention(const AttentionArguments& a, size_t first, size_t last) {
     for (size_t task = first; task < last; ++task) {
         const size_t row = task / a.num_kv_heads, kv_head = task % a.num_kv_heads;
-        if (a.is_cache_bf16) attend_group<uint16_t>(a, row, kv_head);
+        if (a.cache_kind == Kind::kInt8) attend_group<int8_t>(a, row, kv_head);
+        else if (a.cache_kind == Kind::kBf16) attend_group<uint16_t>(a, row, kv_head);
         else attend_group<float>(a, row, kv_head);
     }
 }

@@ -38,6 +38,11 @@ QANAT_INLINE __m256 widen_8(const uint16_t* p) {
 }
 QANAT_INLINE Lanes load_bf16(const uint16_t* p) { return {widen_8(p), widen_8(p + 8)}; }
 
+QANAT_INLINE __m256 widen_8_int8(const int8_t* p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+}
+QANAT_INLINE Lanes load_int8(const int8_t* p) { return {widen_8_int8(p), widen_8_int8(p + 8)}; }
+
 QANAT_INLINE __m256i nearest_8(__m256 x) {
     const __m256i word = _mm256_castps_si256(x);
     const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(word, 16), _mm256_set1_epi32(1));

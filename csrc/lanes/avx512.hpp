@@ -35,6 +35,10 @@ QANAT_INLINE Lanes load_bf16(const uint16_t* p) {
     return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(narrow), 16))};
 }
 
+QANAT_INLINE Lanes load_int8(const int8_t* p) {
+    return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
+}
+
 // Not the instruction of AVX512_BF16: that one turns denormal numbers into zero, which the other sets do not.
 QANAT_INLINE void store_bf16(uint16_t* p, Lanes x) {
     const __m512i word = _mm512_castps_si512(x.v);

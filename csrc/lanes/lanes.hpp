@@ -6,6 +6,7 @@
 //
 //   Lanes                              16 fp32 values          Bits                     16 int32 values
 //   zero() broadcast(x) load(p) store(p, x)                    load_bf16(p) store_bf16(p, x)  (nearest even)
+//   load_int8(p)
 //   add sub mul div square_root                                fma(a, b, c) = a b + c, rounded once
 //   maximum minimum                    the second operand where one is not a number, as on x86
 //   sum(x) peak(x)                     tree: lane i with i + 8, then i + 4, i + 2, i + 1

@@ -51,6 +51,12 @@ QANAT_INLINE Lanes load_bf16(const uint16_t* p) {
     return {widen_4(vget_low_u16(low)), widen_4(vget_high_u16(low)), widen_4(vget_low_u16(high)), widen_4(vget_high_u16(high))};
 }
 
+QANAT_INLINE float32x4_t float_4(int16x4_t x) { return vcvtq_f32_s32(vmovl_s16(x)); }
+QANAT_INLINE Lanes load_int8(const int8_t* p) {
+    const int16x8_t low = vmovl_s8(vld1_s8(p)), high = vmovl_s8(vld1_s8(p + 8));
+    return {float_4(vget_low_s16(low)), float_4(vget_high_s16(low)), float_4(vget_low_s16(high)), float_4(vget_high_s16(high))};
+}
+
 QANAT_INLINE uint16x4_t nearest_4(float32x4_t x) {
     const uint32x4_t word = vreinterpretq_u32_f32(x);
     const uint32x4_t odd = vandq_u32(vshrq_n_u32(word, 16), vdupq_n_u32(1));

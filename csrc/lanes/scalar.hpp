@@ -38,6 +38,8 @@ QANAT_INLINE Lanes load_bf16(const uint16_t* p) {
     return from_bits(r);
 }
 
+QANAT_INLINE Lanes load_int8(const int8_t* p) { Lanes r; QANAT_EACH(r, static_cast<float>(p[i])); return r; }
+
 QANAT_INLINE void store_bf16(uint16_t* p, Lanes x) {
     for (int i = 0; i < 16; ++i) {
         uint32_t word;

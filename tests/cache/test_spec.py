@@ -80,6 +80,13 @@ def test_kv_dtype_holds_for_blocks_and_conv_but_the_recurrent_state_stays_float3
     assert dtypes == {"kv_blocks": "float16", "conv_state": "float16", "recurrent_state": "float32"}
 
 
+def test_int8_holds_for_blocks_alone_and_each_head_has_a_scale() -> None:
+    model = ModelConfig.from_dict(HYBRID)
+    spec = cache_spec(model, block_size=64, kv_dtype="int8", conv_dtype="bfloat16")
+    assert {r.name: r.dtype for r in spec.regions}["conv_state"] == "bfloat16"
+    assert spec.block_bytes == 6 * 2 * 64 * 2 * (256 + 4)
+
+
 def test_a_model_without_recurrent_layers_has_no_states() -> None:
     spec = cache_spec(ModelConfig.from_dict(DENSE), block_size=64, kv_dtype="bfloat16")
     assert not spec.has_states

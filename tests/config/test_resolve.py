@@ -81,7 +81,7 @@ def test_what_was_wished_holds_in_silence() -> None:
     assert config.open_limits == ()
     limits, cache = config.scheduler, config.cache
     assert dataclasses.astuple(limits) == (128, 8, 4096, "priority", 5, 50, 30.0, 0.1, 0, True)
-    assert dataclasses.astuple(cache) == (16, "float16", 0.25, 2**30, None, None)
+    assert dataclasses.astuple(cache) == (16, "float16", "", 0.25, 2**30, None, None)
     assert (config.seed, config.num_threads, config.is_nan_check_enabled) == (7, 1, False)
     assert (config.init_timeout_s, config.step_timeout_s) == (5.0, 6.0)
     assert config.served_model_names == ("a", "b")

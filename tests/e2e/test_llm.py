@@ -57,6 +57,13 @@ def test_chat_answers(llm: LLM) -> None:
     assert quick[0].outputs[0].text == quick[1].outputs[0].text
 
 
+def test_an_int8_cache_answers_too(demo_model: Path) -> None:
+    params = SamplingParams(max_tokens=200, temperature=0)
+    conversation = [{"role": "user", "content": "What is 12 + 30?"}]
+    with LLM(str(demo_model), **OPTIONS, kv_cache_dtype="int8") as model:
+        assert "42" in model.chat(conversation, params)[0].outputs[0].text
+
+
 def test_answers_have_the_form_that_is_asked_for(llm: LLM) -> None:
     sums = {"type": "object", "properties": {"sum": {"type": "integer", "maximum": 999}}, "required": ["sum"]}
     form = StructuredOutputsParams(json=sums | {"additionalProperties": False})

@@ -40,26 +40,30 @@ def ask(model: LLM, prompts: list[str] | list[list[int]], max_tokens: int = NUM_
     ]
 
 
-def open_model(folder: Path, dtype: str, **options: int) -> LLM:
+def open_model(folder: Path, dtype: str, cache_dtype: str = "auto", **options: int) -> LLM:
     settings = {"max_model_len": 1024, "max_num_seqs": 8, "num_threads": 1} | options
-    return LLM(str(folder), dtype=dtype, **settings)
+    return LLM(str(folder), dtype=dtype, kv_cache_dtype=cache_dtype, **settings)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_same_bits_in_every_company(demo_model: Path, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "cache"), [("float32", "auto"), ("bfloat16", "auto"), ("bfloat16", "int8")]
+)
+def test_same_bits_in_every_company(
+    demo_model: Path, dtype: str, cache: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     *others, best = module.instruction_sets()
     monkeypatch.setenv("QANAT_ISA", best)
-    with open_model(demo_model, dtype) as model:
+    with open_model(demo_model, dtype, cache) as model:
         batch = ask(model, PROMPTS)
         assert [answer for prompt in PROMPTS for answer in ask(model, [prompt])] == batch, "alone"
         resumed = ask(model, [ids + tokens[:5] for ids, tokens, _ in batch], NUM_TOKENS - 5)
         assert [tokens for _, tokens, _ in resumed] == [tokens[5:] for _, tokens, _ in batch], "resumed"
-    with open_model(demo_model, dtype, max_num_batched_tokens=16, max_num_seqs=4, num_threads=2) as model:
+    with open_model(demo_model, dtype, cache, max_num_batched_tokens=16, max_num_seqs=4, num_threads=2) as model:
         assert ask(model, PROMPTS) == batch, "in chunks of 16, on two threads"
     for name in others:
         monkeypatch.setenv("QANAT_ISA", name)
-        with open_model(demo_model, dtype) as model:
+        with open_model(demo_model, dtype, cache) as model:
             assert ask(model, PROMPTS) == batch, name
 
 

@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 from qanat.config.model_config import ModelConfig
-from qanat.core.cache_spec import CacheRegion, CacheSpec
+from qanat.core.cache_spec import CacheRegion, CacheSpec, head_width
 
 KV_BLOCKS = "kv_blocks"
 CONV_STATE = "conv_state"
 RECURRENT_STATE = "recurrent_state"
 
 
-def cache_spec(model: ModelConfig, *, block_size: int, kv_dtype: str) -> CacheSpec:
+def cache_spec(model: ModelConfig, *, block_size: int, kv_dtype: str, conv_dtype: str = "") -> CacheSpec:
     """Names and sizes of everything that is cached for a model.
 
-    Per full-attention layer one block holds keys and values, [2, block_size, KV heads, head_dim], split by head
-    under tensor parallelism. Per linear-attention layer one state holds the last inputs of the convolution,
+    Per full-attention layer one block holds keys and values, [2, block_size, KV heads, width of a head], split by head
+    under tensor parallelism; the width is `head_width`. Per linear-attention layer one state holds the last inputs of the convolution,
     [kernel - 1, conv_dim], and the recurrent state, [value heads, key dim, value dim]; the latter is always float32,
     because it accumulates over the whole sequence.
 
     Args:
         model: the model's shape.
         block_size: tokens in one KV block.
-        kv_dtype: storage type's name of the KV blocks and of the conv state.
+        kv_dtype: storage type's name of the KV blocks.
+        conv_dtype: of the conv state; empty for the same.
     """
     regions = [
         CacheRegion(
             name=KV_BLOCKS,
             unit="block",
             num_layers=model.num_full_attention_layers,
-            unit_shape=(2, block_size, model.num_key_value_heads, model.head_dim),
+            unit_shape=(2, block_size, model.num_key_value_heads, head_width(model.head_dim, kv_dtype)),
             dtype=kv_dtype,
             shard_axis=2,
         )
@@ -41,7 +42,7 @@ def cache_spec(model: ModelConfig, *, block_size: int, kv_dtype: str) -> CacheSp
                 unit="state",
                 num_layers=model.num_linear_attention_layers,
                 unit_shape=(gdn.conv_kernel_dim - 1, gdn.conv_dim),
-                dtype=kv_dtype,
+                dtype=conv_dtype or kv_dtype,
                 shard_axis=1,
             ),
             CacheRegion(

@@ -121,6 +121,7 @@ def cache_limits(wishes: EngineConfig, dtype: str, said: list[Decision]) -> Cach
     return CacheLimits(
         block_size=_block_size(wishes, said),
         kv_cache_dtype=dtype if kv_cache_dtype == "auto" else kv_cache_dtype,
+        conv_dtype=dtype if kv_cache_dtype == "int8" else "",
         memory_share=_memory_share(wishes, said),
         kv_cache_memory_bytes=wishes.kv_cache_memory_bytes,
         num_blocks_override=wishes.num_gpu_blocks_override,

@@ -48,7 +48,8 @@ class CacheLimits:
 
     Attributes:
         block_size: tokens in one KV block.
-        kv_cache_dtype: storage type's name of the KV blocks and of the conv state.
+        kv_cache_dtype: storage type's name of the KV blocks.
+        conv_dtype: of the conv state; empty for the same.
         memory_share: share of the machine's available memory that weights, cache and workspace may take.
         kv_cache_memory_bytes: bytes for blocks and states; overrides the share.
         num_blocks_override: number of blocks; overrides both.
@@ -58,6 +59,7 @@ class CacheLimits:
 
     block_size: int = 64
     kv_cache_dtype: str = "bfloat16"
+    conv_dtype: str = ""
     memory_share: float = 0.5
     kv_cache_memory_bytes: int | None = None
     num_blocks_override: int | None = None

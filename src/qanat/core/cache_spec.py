@@ -5,7 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
+
+SCALE_BYTES = 4
+"""Of the fp32 scale that stands behind the values of each head of an int8 cache."""
+
+
+def head_width(head_dim: int, dtype: str) -> int:
+    """Elements that a head takes in a KV cache of this type."""
+    return head_dim + SCALE_BYTES if dtype == "int8" else head_dim
 
 
 @dataclass(frozen=True)

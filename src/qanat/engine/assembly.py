@@ -37,7 +37,12 @@ def build_core(config: ResolvedConfig, forms: FormFactory) -> tuple[EngineCore, 
     start, executor = start_executor(config, available_bytes, forms)
     config = start.config
     shape = rank_model(config.model, config.tensor_parallel_size)
-    spec = cache_spec(shape, block_size=config.cache.block_size, kv_dtype=config.cache.kv_cache_dtype)
+    spec = cache_spec(
+        shape,
+        block_size=config.cache.block_size,
+        kv_dtype=config.cache.kv_cache_dtype,
+        conv_dtype=config.cache.conv_dtype,
+    )
     cache = HybridCacheManager(spec, start.memory.num_blocks, start.memory.num_states)
     preparation = FormPreparation(forms, config.structured.backend, config.scheduler.max_waiting_requests)
     core = EngineCore(Scheduler(config.scheduler, cache, time.monotonic), executor, forms=preparation)

@@ -11,7 +11,12 @@ from torch import Tensor
 
 from qanat.core.cache_spec import CacheRegion, CacheSpec
 
-DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+DTYPES = {
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "int8": torch.int8,
+}
 
 
 @dataclass(frozen=True)
@@ -19,7 +24,7 @@ class CacheTensors:
     """One tensor per layer and region.
 
     Attributes:
-        kv_blocks: [2, N, block_size, KV heads, head_dim] per full-attention layer; index 0 is K, 1 is V.
+        kv_blocks: [2, N, block_size, KV heads, head width] per full-attention layer; index 0 is K, 1 is V.
         conv_states: [S, conv_kernel - 1, conv_dim] per linear-attention layer.
         recurrent_states: [S, value heads, key_head_dim, value_head_dim] fp32 per linear-attention layer.
     """

@@ -78,7 +78,10 @@ class _Division:
             config = dataclasses.replace(config, model=own_shape)
         self._config = config
         self._spec: CacheSpec = cache_spec(
-            config.model, block_size=cache.block_size, kv_dtype=cache.kv_cache_dtype
+            config.model,
+            block_size=cache.block_size,
+            kv_dtype=cache.kv_cache_dtype,
+            conv_dtype=cache.conv_dtype,
         )
         self._available_bytes = available_bytes
         self._weight_bytes = weight_bytes

@@ -86,7 +86,12 @@ class Worker:
         config, plan = self._config, self.memory_plan
         self._choose_kernels(config.processors_of(self._group.rank))
         own_shape = rank_model(config.model, self._group.size)
-        spec = cache_spec(own_shape, block_size=config.cache.block_size, kv_dtype=config.cache.kv_cache_dtype)
+        spec = cache_spec(
+            own_shape,
+            block_size=config.cache.block_size,
+            kv_dtype=config.cache.kv_cache_dtype,
+            conv_dtype=config.cache.conv_dtype,
+        )
         cache = allocate_cache(spec, plan.num_blocks, plan.num_states, self._platform.device)
         limits = RunnerLimits(
             num_rows=config.scheduler.max_num_seqs,

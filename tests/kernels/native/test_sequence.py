@@ -7,8 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from qanat.core.cache_spec import SCALE_BYTES
 from qanat.kernels.native import sequence
 from qanat.kernels.reference import attention, delta
+from qanat.kernels.reference.cache_rows import read_heads
 from tests.kernels.native.paths import TYPES, close, on_every_path, same_bits
 
 KEY_HEADS, VALUE_HEADS, KEY_DIM, VALUE_DIM, CHANNELS, TAPS = 2, 4, 32, 48, 70, 4
@@ -29,8 +31,10 @@ class Attention:
         self.length = 200
         per_request = -(-self.length // block_size)
         self.tables = (torch.randperm(3 * per_request) + 1).view(3, per_request).int()
-        shape = (2, 3 * per_request + 1, block_size, self.num_kv_heads, self.dim)
-        self.empty = torch.full(shape, torch.nan, dtype=cache_dtype)
+        width = self.dim + SCALE_BYTES * (cache_dtype == torch.int8)
+        shape = (2, 3 * per_request + 1, block_size, self.num_kv_heads, width)
+        never_written = -1 if cache_dtype == torch.int8 else torch.nan  # four such bytes are a scale that is NaN
+        self.empty = torch.full(shape, never_written, dtype=cache_dtype)
         self.pairs = [torch.randn(self.length, self.num_heads, 2 * self.dim).to(dtype) for _ in range(3)]
         self.keys = [torch.randn(self.length, self.num_kv_heads, self.dim).to(dtype) for _ in range(3)]
         self.values = [torch.randn(self.length, self.num_kv_heads, self.dim).to(dtype) for _ in range(3)]
@@ -66,7 +70,7 @@ class Attention:
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("cache_dtype", TYPES)
+@pytest.mark.parametrize("cache_dtype", [*TYPES, torch.int8])
 @pytest.mark.parametrize(
     ("heads", "block_size"), [((4, 2, 64), 64), ((6, 1, 16), 16), ((2, 2, 256), 48), ((5, 1, 32), 64)]
 )
@@ -83,6 +87,23 @@ def test_attention(
         assert same_bits(layer.run(pieces), together)
     bound = torch.bfloat16 if torch.bfloat16 in (dtype, cache_dtype) else torch.float32
     close(together, layer.run(whole, attention.paged_attention), bound)
+
+
+def test_an_int8_cache_holds_what_the_reference_holds() -> None:
+    heads = torch.randn(6, 2, 32)
+    heads[1, 0] = 0.0
+    heads[2, 1, 5] = torch.inf
+    heads[3, 0, 7] = torch.nan
+    heads[4] *= 1e-44
+    caches = [torch.zeros(2, 2, 8, 2, 36, dtype=torch.int8) for _ in range(2)]
+    tables, slots, lens = int32([[1]]), torch.arange(8, 14), [6]
+    for cache, attend in zip(caches, (sequence.paged_attention, attention.paged_attention), strict=True):
+        attend(heads, heads, heads, None, cache, slots, tables, lens, lens, 1.0)
+    assert torch.equal(*(cache.nan_to_num() for cache in map(read_heads, caches)))
+    assert torch.equal(*(read_heads(cache).isnan() for cache in caches))
+    stored = read_heads(caches[0])[0, 1]
+    assert (stored[0] - heads[0]).abs().max() <= heads[0].abs().max() / 254 * 1.001
+    assert not stored[1, 0].any() and stored[2, 1].isnan().all() and stored[3, 0].isnan().all()
 
 
 class Delta:

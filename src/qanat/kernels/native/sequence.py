@@ -15,6 +15,8 @@ from qanat.kernels.reference import delta as reference_delta
 LANES = 16
 MAX_HEAD_DIM = 256
 MAX_TAPS = 8
+CACHE_KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
+"""`Kind` of csrc/kernels/arguments.hpp."""
 
 
 def is_head_covered(head_dim: int) -> bool:
@@ -36,7 +38,8 @@ def paged_attention(
 ) -> Tensor:
     """See `qanat.kernels.ops.paged_attention`."""
     num_rows, num_heads, head_dim = q.shape
-    if not (are_native(q, k, v, gate, kv_cache) and is_head_covered(head_dim)):
+    cache_kind = CACHE_KINDS.get(kv_cache.dtype)
+    if cache_kind is None or not (are_native(q, k, v, gate) and is_head_covered(head_dim)):
         return host_call(
             reference_attention.paged_attention,
             q,
@@ -52,7 +55,7 @@ def paged_attention(
         )
     q, k, v = readable(q), readable(k), readable(v)
     gate = readable(gate) if gate is not None else None
-    _, num_blocks, block_size, num_kv_heads, _ = kv_cache.shape
+    _, _, block_size, num_kv_heads, _ = kv_cache.shape
     slots, tables = slot_mapping.to(torch.int64).contiguous(), as_int32(block_tables)
     query_lens, seq_lens = as_host_int32(host_query_lens), as_host_int32(host_seq_lens)
     out = new((num_rows, num_heads, head_dim), q.dtype)
@@ -63,8 +66,8 @@ def paged_attention(
         NO_ROWS if gate is None else rows(gate),
         num_rows,
         kv_cache.data_ptr(),
-        is_bf16(kv_cache),
-        num_blocks * block_size * num_kv_heads * head_dim,
+        cache_kind,
+        kv_cache[0].numel(),
         slots.data_ptr(),
         tables.data_ptr(),
         tables.shape[1],

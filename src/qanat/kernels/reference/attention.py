@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from qanat.kernels.lens import Lens, as_ints
+from qanat.kernels.reference.cache_rows import read_heads, stored_heads
 from qanat.kernels.reference.elementwise import elementwise
 from qanat.kernels.reference.uncut import max_uncut_inputs
 from qanat.kernels.row_padding import FIXED_WIDE_ROWS, padded_query_rows, padded_wide_rows
@@ -54,11 +55,12 @@ def paged_attention(
     """Stores this step's K and V, then attends to everything stored, this step's rows included."""
     query_lens, seq_lens = as_ints(host_query_lens), as_ints(host_seq_lens)
     num_rows = sum(query_lens)
-    _, _, block_size, num_kv_heads, head_dim = kv_cache.shape
+    _, _, block_size, num_kv_heads, head_width = kv_cache.shape
+    head_dim = q.shape[2]
     slots = slot_mapping[:num_rows]
     for stored, new in zip(kv_cache.unbind(0), (k, v), strict=True):
-        flat = stored.view(-1, num_kv_heads, head_dim)
-        flat.index_copy_(0, slots, new[:num_rows].to(stored.dtype))
+        flat = stored.view(-1, num_kv_heads, head_width)
+        flat.index_copy_(0, slots, stored_heads(new[:num_rows], stored.dtype))
     out = torch.zeros_like(q, memory_format=torch.contiguous_format)
     starts = list(itertools.accumulate(query_lens, initial=0))
     chunk = _keys_per_chunk(block_size)
@@ -106,7 +108,7 @@ def _attend(q: Tensor, kv_cache: Tensor, block_tables: Tensor, ends: Sequence[in
 
     Args:
         q: [B, n, H, D], of positions `end - n` to `end - 1`.
-        kv_cache: [2, N, block_size, KV heads, D].
+        kv_cache: [2, N, block_size, KV heads, head width].
         block_tables: [B, max_blocks].
         ends: how many keys the last row of each request sees.
         scale: of the scores.
@@ -129,7 +131,7 @@ def _attend(q: Tensor, kv_cache: Tensor, block_tables: Tensor, ends: Sequence[in
     chunk = _keys_per_chunk(kv_cache.shape[2])
     for begin in range(0, ends[0], chunk):
         left = [end - begin for end in ends if end > begin]
-        keys, values = _read(kv_cache, block_tables[: len(left)], begin, left, chunk)
+        keys, values = _read(kv_cache, head_dim, block_tables[: len(left)], begin, left, chunk)
         scores = _products(grouped[: len(left)].flatten(0, 1), keys.flatten(0, 1).transpose(1, 2))
         scores = scores.unflatten(0, (len(left), num_kv_heads))
         _mask(scores[:, :, :num_grouped].unflatten(2, (num_rows, group)), left)
@@ -174,16 +176,16 @@ def _fold(sums: _Sums, scores: Tensor, values: Tensor) -> None:
 
 
 def _read(
-    kv_cache: Tensor, block_tables: Tensor, begin: int, left: Sequence[int], chunk: int
+    kv_cache: Tensor, head_dim: int, block_tables: Tensor, begin: int, left: Sequence[int], chunk: int
 ) -> tuple[Tensor, Tensor]:
     """Keys and values [A, KV heads, chunk, D] fp32 from key `begin` on; where none are left, any keys and zeros."""
-    _, _, block_size, num_kv_heads, head_dim = kv_cache.shape
+    _, _, block_size, num_kv_heads, _ = kv_cache.shape
     wide = torch.empty(2, len(left), num_kv_heads, chunk, head_dim, device=kv_cache.device)
     for request, num_left in enumerate(left):
         num_keys, first = min(num_left, chunk), begin // block_size
         blocks = block_tables[request, first : first - (-num_keys // block_size)]
         stored = kv_cache.index_select(1, blocks).flatten(1, 2)[:, :num_keys]
-        wide[:, request, :, :num_keys] = stored.transpose(1, 2)
+        wide[:, request, :, :num_keys] = read_heads(stored).transpose(1, 2)
         wide[1, request, :, num_keys:] = 0.0
     keys, values = wide.unbind(0)
     return keys, values
