@@ -59,7 +59,9 @@ def test_same_bits_in_every_company(
         assert [answer for prompt in PROMPTS for answer in ask(model, [prompt])] == batch, "alone"
         resumed = ask(model, [ids + tokens[:5] for ids, tokens, _ in batch], NUM_TOKENS - 5)
         assert [tokens for _, tokens, _ in resumed] == [tokens[5:] for _, tokens, _ in batch], "resumed"
-    with open_model(demo_model, dtype, cache, max_num_batched_tokens=16, max_num_seqs=4, num_threads=2) as model:
+    with open_model(
+        demo_model, dtype, cache, max_num_batched_tokens=16, max_num_seqs=4, num_threads=2
+    ) as model:
         assert ask(model, PROMPTS) == batch, "in chunks of 16, on two threads"
     for name in others:
         monkeypatch.setenv("QANAT_ISA", name)

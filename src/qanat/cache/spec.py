@@ -14,9 +14,9 @@ def cache_spec(model: ModelConfig, *, block_size: int, kv_dtype: str, conv_dtype
     """Names and sizes of everything that is cached for a model.
 
     Per full-attention layer one block holds keys and values, [2, block_size, KV heads, width of a head], split by head
-    under tensor parallelism; the width is `head_width`. Per linear-attention layer one state holds the last inputs of the convolution,
-    [kernel - 1, conv_dim], and the recurrent state, [value heads, key dim, value dim]; the latter is always float32,
-    because it accumulates over the whole sequence.
+    under tensor parallelism; the width is `head_width`. Per linear-attention layer one state holds the last inputs of
+    the convolution, [kernel - 1, conv_dim], and the recurrent state, [value heads, key dim, value dim]; the latter is
+    always float32, because it accumulates over the whole sequence.
 
     Args:
         model: the model's shape.

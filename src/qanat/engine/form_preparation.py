@@ -58,6 +58,7 @@ class FormPreparation:
         self._running: dict[tuple[str, str], Future[Form]] = {}
         self._held: dict[str, Form] = {}
         self._is_warm = False
+        self._is_shut_down = False
 
     @property
     def is_waiting(self) -> bool:
@@ -132,6 +133,7 @@ class FormPreparation:
 
     def shutdown(self) -> None:
         """Compiles nothing more."""
+        self._is_shut_down = True
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _compile(self, constraint: Constraint) -> Future[Form]:
@@ -155,7 +157,8 @@ class FormPreparation:
         try:
             self._factory.warm_up(self._backend)
         except Exception:
-            logger.exception("The grammar library could not be made ready.")
+            if not self._is_shut_down:  # the interpreter that ends takes away what the library needs
+                logger.exception("The grammar library could not be made ready.")
 
 
 def _late(request: Request, now_s: float) -> Deadline | None:

@@ -136,9 +136,10 @@ def paged_attention(
     """Causal attention at absolute positions, over the cache that this call first writes.
 
     k and v [T, H_kv, D] are rounded to the type of `kv_cache` [2, N, block_size, H_kv, W] (contiguous, changed in
-    place; W is `head_width` of D and its type: int8 has each head's fp32 scale behind its values), stored at `slot_mapping` [T], and read back through `block_tables` [R, max_blocks] (rule R9). Query
-    head h of q [T, H, D] reads KV head h // (H / H_kv); `scale` multiplies q k. The result is multiplied by the
-    sigmoid of `gate` [T, H, D] where there is one. Temporary memory stays below 64 MiB.
+    place; W is `head_width` of D and its type: int8 has each head's fp32 scale behind its values), stored at
+    `slot_mapping` [T], and read back through `block_tables` [R, max_blocks] (rule R9). Query head h of q [T, H, D]
+    reads KV head h // (H / H_kv); `scale` multiplies q k. The result is multiplied by the sigmoid of `gate` [T, H, D]
+    where there is one. Temporary memory stays below 64 MiB.
 
     Returns:
         [T, H, D] in q's type; zero for padding rows.

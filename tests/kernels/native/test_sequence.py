@@ -33,7 +33,9 @@ class Attention:
         self.tables = (torch.randperm(3 * per_request) + 1).view(3, per_request).int()
         width = self.dim + SCALE_BYTES * (cache_dtype == torch.int8)
         shape = (2, 3 * per_request + 1, block_size, self.num_kv_heads, width)
-        never_written = -1 if cache_dtype == torch.int8 else torch.nan  # four such bytes are a scale that is NaN
+        never_written = (
+            -1 if cache_dtype == torch.int8 else torch.nan
+        )  # four such bytes are a scale that is NaN
         self.empty = torch.full(shape, never_written, dtype=cache_dtype)
         self.pairs = [torch.randn(self.length, self.num_heads, 2 * self.dim).to(dtype) for _ in range(3)]
         self.keys = [torch.randn(self.length, self.num_kv_heads, self.dim).to(dtype) for _ in range(3)]
