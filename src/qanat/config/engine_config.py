@@ -108,10 +108,7 @@ class CacheOptions:
         Kind.COUNT, None, "Tokens in a KV block: 64 or a divisor of it. Default: 64.", minimum=1
     )
     kv_cache_dtype: str = option(
-        Kind.TEXT,
-        "auto",
-        "Type of the KV cache; auto takes the computation's, int8 has a scale for each token and head.",
-        choices=(*DTYPES, "int8"),
+        Kind.TEXT, "auto", "Type of the KV cache; auto takes the computation's.", choices=(*DTYPES, "int8")
     )
     enable_prefix_caching: bool | None = option(
         Kind.SWITCH, None, "Reuse of common prefixes; not yet in this version."
