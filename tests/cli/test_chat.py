@@ -302,5 +302,5 @@ def test_a_model_that_cannot_be_loaded_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = str(write_model(tmp_path / "model"))
-    assert main(["chat", "-m", model, "hi"]) == 1
+    assert main(["chat", "-m", model, "hi"]) == 2
     assert "qanat chat: error: " in capsys.readouterr().err

@@ -114,7 +114,7 @@ def test_no_prompt_is_logged_and_ids_are(model: str, log_format: str) -> None:  
     assert any(line["message"].startswith("Qanat serves") for line in lines)
 
 
-@pytest.mark.parametrize(("flags", "code"), [((), 1), (("--load-format", "gguf"), 2)])
+@pytest.mark.parametrize(("flags", "code"), [((), 2), (("--load-format", "gguf"), 2)])
 def test_a_start_that_fails_says_so_in_json(flags: tuple[str, ...], code: int, tmp_path: Path) -> None:
     result = run_command(["serve", str(tmp_path), "--port", "0", "--log-format", "json", *flags])
     assert result.returncode == code
