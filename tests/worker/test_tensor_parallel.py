@@ -52,10 +52,12 @@ def config_of(family: str, size: int, **changes: Any) -> ResolvedConfig:
     return dataclasses.replace(config, model=FAMILIES[family], tensor_parallel_size=size, **changes)
 
 
-def generate(config: ResolvedConfig, group: ParallelGroup) -> Answers:
+def generate(config: ResolvedConfig, group: ParallelGroup, is_profiled: bool = False) -> Answers:
     """Greedy answers to three prompts that run together, the longest prompt in two pieces."""
     worker = Worker(config, group=group)
     worker.load()
+    if is_profiled:
+        worker.profiler.start()
     new_rows, rows = [], []
     for row, length in enumerate(PROMPT_LENGTHS):
         sampling = SamplingParams(temperature=0.0, max_tokens=99, logprobs=3, prompt_logprobs=1)

@@ -39,7 +39,7 @@ _WITHOUT_EFFECT: Mapping[str, str] = {
     "torch_profiler_dump_cuda_time_total": "there is no time on a device to sum up on this platform",
     "ignore_frontend": "the server's own process is never profiled",
     "detailed_trace_annotation": "each op's line says its step, provider and shapes in any case",
-    "capture_torch_profiler": "no graphs are captured in this version",
+    "capture_torch_profiler": "no graphs are captured while a profile is recorded, but for those of several ranks",
 }
 _MINIMA: Mapping[str, float] = {
     "active_iterations": 1,

@@ -115,7 +115,9 @@ class Worker:
         """
         assert self._runner is not None, "load() comes first"
         if self.profiler.is_running:
-            return self.profiler.run(batch, self._runner.run_profiled)
+            # Ranks begin and end their profiles at steps of their own, and must exchange the same shapes: graphs stay.
+            is_alone = self._group.size == 1
+            return self.profiler.run(batch, self._runner.run_profiled if is_alone else self._runner.run)
         return self._runner.run(batch)
 
     def use_graphs(self, mode: str) -> None:

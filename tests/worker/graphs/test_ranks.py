@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from qanat.config.graphs import GraphSettings
+from qanat.config.profiler import ProfilerSettings
 from tests.support.rank_threads import on_ranks
 from tests.worker.test_tensor_parallel import config_of, generate
 
@@ -16,3 +19,14 @@ def test_two_ranks_exchange_between_the_parts_of_a_graph(family: str) -> None:
         for graphs in (GraphSettings(), GRAPHS)
     )
     assert graphs == eager
+
+
+def test_a_profile_on_one_rank_changes_no_exchange(tmp_path: Path) -> None:
+    """Ranks begin a profile at steps of their own: a padded step of one must meet a padded step of the other."""
+    profiler = ProfilerSettings(str(tmp_path), kinds=("ops",))
+    config = config_of("qwen3", 2, graphs=GRAPHS, profiler=profiler)
+    plain, profiled = (
+        on_ranks(2, lambda group, rank=rank: generate(config, group, group.rank == rank))[0]  # type: ignore[misc]
+        for rank in (None, 1)
+    )
+    assert profiled == plain

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import weakref
 from typing import Any
 
 import pytest
@@ -91,6 +92,15 @@ def test_a_replay_calls_no_python_and_allocates_nothing() -> None:
         captured.graph.replay()
     assert heap_bytes() <= before
     assert (arena.num_taken, arena.num_missed) == taken
+
+
+def test_a_finished_request_is_let_go() -> None:
+    driver = decoding(driver_of(), 3)
+    driver.step_all()
+    state = weakref.ref(driver.runner._table[driver.running["r2"].new_row.row])
+    driver.release("r2")
+    driver.step_all()
+    assert state() is None
 
 
 def test_what_no_graph_can_hold_runs_eagerly(monkeypatch: pytest.MonkeyPatch) -> None:

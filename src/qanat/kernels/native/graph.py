@@ -124,6 +124,8 @@ class _Recorder(TorchDispatchMode):
 
     def host_node(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         """See `qanat.kernels.recording.Recorder`."""
+        if self._is_paused:
+            return function(*args)
         self._end_tape()
         self._is_paused = True
         try:

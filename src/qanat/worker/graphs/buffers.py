@@ -113,5 +113,6 @@ class StepBuffers:
             stale = slice(num_requests, self._num_requests)
             self._query_lens[stale] = self._seq_lens[stale] = self._num_computed[stale] = 0
             self._state_ids[stale] = 0
+            self._owners[stale] = [(None, 0)] * (self._num_requests - num_requests)
         self._query_starts[num_requests + 1 :] = num_tokens
         self._num_tokens, self._num_requests = num_tokens, num_requests
