@@ -19,6 +19,7 @@ from qanat.kernels.native import module
 from qanat.kernels.packing import is_packed
 from qanat.kernels.providers import choose_providers
 from qanat.kernels.registry import REFERENCE
+from qanat.models import packed_key
 from qanat.models.decoder import CausalLM
 from qanat.models.huge_pages import copy_in_background
 from qanat.models.loader import LoadReport, load_model
@@ -142,6 +143,15 @@ def test_each_rank_and_type_has_its_own_and_another_checkpoint_none(
     model, report = start(checkpoint, cache)
     assert report.kept is None
     assert torch.equal(answer(model), answer(start(checkpoint, None)[0]))
+
+
+def test_weights_made_by_other_rules_are_made_again(
+    checkpoint: Path, cache: CacheFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start(checkpoint, cache, quantization="w4a8")
+    monkeypatch.setattr(packed_key, "recipe_digest", lambda: "of another rounding")
+    assert start(checkpoint, cache, quantization="w4a8")[1].kept is None
+    assert len(names(cache)) == 2
 
 
 @pytest.mark.parametrize("damage", ["truncated", "end", "empty"])

@@ -13,6 +13,7 @@ from qanat import __version__
 from qanat.config.model_config import ModelConfig
 from qanat.config.quantization import ASCEND_DESCRIPTIONS
 from qanat.models.checkpoint import Checkpoint
+from qanat.models.recipe import recipe_digest
 from qanat.platforms.groups import ParallelGroup
 
 
@@ -61,6 +62,7 @@ class PackedIdentity:
     def _parts(self, layout: str) -> Iterator[bytes]:
         settings = (
             __version__,
+            recipe_digest(),
             layout,
             self.dtype,
             self.quantization,
