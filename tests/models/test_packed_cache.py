@@ -154,6 +154,22 @@ def test_weights_made_by_other_rules_are_made_again(
     assert len(names(cache)) == 2
 
 
+def test_other_weights_with_the_same_times_and_sizes_are_not_served(
+    checkpoint: Path, cache: CacheFolder
+) -> None:
+    """As two images have them that were built with fixed times."""
+    path = checkpoint / "model.safetensors"
+    os.utime(path, ns=(0, 0))
+    start(checkpoint, cache)
+    size_bytes, tensors = path.stat().st_size, load_file(path)
+    save_file({name: tensor + 1 for name, tensor in tensors.items()}, path, metadata={"format": "pt"})
+    os.utime(path, ns=(0, 0))
+    assert path.stat().st_size == size_bytes
+    model, report = start(checkpoint, cache)
+    assert report.kept is None
+    assert torch.equal(answer(model), answer(start(checkpoint, None)[0]))
+
+
 @pytest.mark.parametrize("damage", ["truncated", "end", "empty"])
 def test_a_damaged_entry_is_made_again_with_a_warning(
     damage: str, checkpoint: Path, cache: CacheFolder, caplog: pytest.LogCaptureFixture

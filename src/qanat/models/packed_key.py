@@ -12,6 +12,7 @@ import torch
 from qanat import __version__
 from qanat.config.model_config import ModelConfig
 from qanat.config.quantization import ASCEND_DESCRIPTIONS
+from qanat.config.weight_digest import weight_digest
 from qanat.models.checkpoint import Checkpoint
 from qanat.models.recipe import recipe_digest
 from qanat.platforms.groups import ParallelGroup
@@ -43,10 +44,11 @@ class PackedIdentity:
         Args:
             layout: digest of how the kernels pack, see `qanat.kernels.providers.packed_layout`.
 
-        A file counts by its name, size, time of change and tensor headers: its values are not read for that.
+        A file counts by its name, size, time of change, tensor headers and samples of its values: two models whose
+        files were given the same times must not have one key. Not all values are read for that.
 
         Raises:
-            OSError: a file is gone.
+            OSError: a file is gone or cannot be read.
         """
         digest = hashlib.sha256()
         for part in self._parts(layout):
@@ -73,6 +75,7 @@ class PackedIdentity:
         yield from (repr(value).encode() for value in settings)
         for path in sorted(self.folder.glob(ASCEND_DESCRIPTIONS)):
             yield path.read_bytes()
+        yield weight_digest(self.folder).encode()
         for file in self.checkpoint.files:
             status = file.path.stat()
             yield repr((file.path.name, status.st_size, status.st_mtime_ns)).encode()
