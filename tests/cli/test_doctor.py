@@ -134,6 +134,11 @@ def test_a_cache_that_cannot_be_used_is_a_warning(kept: CacheFolder) -> None:
     assert shown.state.value == "warning" and "chmod 700" in shown.message
 
 
+def test_a_cache_that_cannot_be_looked_at_is_a_warning_too(tmp_path: Path) -> None:
+    shown = check_cache(read_options(["--cache-dir", str(tmp_path / ("long" * 100))])[1])
+    assert shown.state.value == "warning" and "cannot be looked at" in shown.message
+
+
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [

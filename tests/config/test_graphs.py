@@ -59,6 +59,16 @@ def test_sizes_that_no_step_reaches_are_dropped() -> None:
     assert mixed.sizes == (1, 512)
 
 
+def test_sizes_that_no_step_may_have_are_dropped_and_the_reason_is_said() -> None:
+    graphs, decisions = settled(compilation_config={"cudagraph_capture_sizes": [1, 100_000_000]})
+    assert graphs.sizes == (1,)
+    assert "--max-num-batched-tokens" in decisions["--cudagraph-capture-sizes"].why
+    none, decisions = settled(cudagraph_capture_sizes=("100000000",))
+    assert none == GraphSettings()
+    assert decisions["--cudagraph-capture-sizes"].got == ()
+    assert settled(max_cudagraph_capture_size=10**15)[0].max_size <= 512
+
+
 def test_flags_of_their_own_say_the_same() -> None:
     assert settled(cudagraph_capture_sizes=("4", "2"))[0].sizes == (2, 4)
     assert settled(max_cudagraph_capture_size=8)[0].sizes == (1, 2, 4, 8)
@@ -116,4 +126,4 @@ def test_every_step_that_fits_finds_a_size_and_every_size_a_step(
     reachable = {
         next((size for size in sorted(sizes) if size >= tokens), None) for tokens in range(1, most + 1)
     }
-    assert set(graphs.sizes) == reachable - {None}
+    assert set(graphs.sizes) == {size for size in reachable if size is not None and size <= 512}

@@ -86,6 +86,20 @@ def test_a_stored_entry_is_private_whole_and_found_again(folder: CacheFolder) ->
     assert store(folder) == 0  # it is never written again
 
 
+def test_what_the_writer_left_of_the_same_entry_takes_no_room(tmp_path: Path) -> None:
+    folder = CacheFolder(tmp_path / "packed", max_bytes=100_000)
+    folder.path.mkdir(mode=0o700)
+    (folder.path / f"{KEY}{NEW}").write_bytes(bytes(95_000))
+    assert store(folder) > 15003
+    assert contents(folder)[0] == b"one"
+
+
+def test_a_place_that_cannot_be_looked_at_is_a_problem(tmp_path: Path) -> None:
+    folder = CacheFolder(tmp_path / ("long" * 100) / "packed")
+    assert "cannot be looked at" in folder.problem()
+    assert folder.free_bytes() == 0
+
+
 def test_a_damaged_entry_is_set_aside_and_can_be_made_again(folder: CacheFolder) -> None:
     store(folder)
     with folder.path_of(KEY).open("r+b") as file:

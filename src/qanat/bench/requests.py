@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -134,16 +134,31 @@ def _read_sharegpt(dataset: Dataset, encode: Encode) -> list[BenchRequest]:
 def _read_custom(dataset: Dataset, encode: Encode) -> list[BenchRequest]:
     """A file with one JSON object a line: `prompt`, and `output_tokens` where it has its own length."""
     found = []
-    for line in filter(str.strip, _text_of(dataset).splitlines()):
+    for number, line in enumerate(_text_of(dataset).splitlines(), 1):
+        if not line.strip():
+            continue
         entry = _parse(dataset, line)
         if not isinstance(entry, dict) or not isinstance(entry.get("prompt"), str):
             raise ConfigError(
                 f"--dataset-path {dataset.path}: each line is an object with the key prompt.",
                 param="--dataset-path",
             )
-        output_len = dataset.output_len or int(entry.get("output_tokens", CUSTOM_OUTPUT_LEN))
+        output_len = dataset.output_len or _own_length(dataset, number, entry)
         found.append(BenchRequest(encode(entry["prompt"]), output_len))
     return found
+
+
+def _own_length(dataset: Dataset, number: int, entry: Mapping[str, object]) -> int:
+    """Tokens that a line asks for, written as a number or as its digits."""
+    value = entry.get("output_tokens", CUSTOM_OUTPUT_LEN)
+    length = int(value) if isinstance(value, str) and value.strip().isdecimal() else value
+    if isinstance(length, bool) or not isinstance(length, int) or length < 1:
+        raise ConfigError(
+            f"--dataset-path {dataset.path}, line {number}: output_tokens is {value!r}; it is a whole number from 1 "
+            "on, or left out.",
+            param="--dataset-path",
+        )
+    return length
 
 
 def _text_of(dataset: Dataset) -> str:

@@ -131,14 +131,16 @@ def settle_graphs(
     wanted = sizes
     if sizes is None:
         most = min(2 * max_num_seqs, MAX_DEFAULT_SIZE, max_num_batched_tokens)
-        sizes = default_sizes(wishes.max_size or most)
+        sizes = default_sizes(min(wishes.max_size or most, max_num_batched_tokens))
     kept = _usable(sizes, mode, max_num_seqs, max_num_batched_tokens)
     if wanted is None:
         said.append(Decision(SIZES_FLAG, None, kept, "vLLM's ladder, as far as --max-num-seqs can use it"))
     elif kept != wanted:
         why = "no step reaches the others: --max-num-seqs and --max-num-batched-tokens bound them"
+        if wanted[-1] > max_num_batched_tokens:
+            why = f"{why}; no size is above --max-num-batched-tokens ({max_num_batched_tokens})"
         said.append(Decision(SIZES_FLAG, wanted, kept, why))
-    return GraphSettings(mode, kept), said
+    return GraphSettings(mode, kept) if kept else GraphSettings(), said
 
 
 def default_sizes(max_size: int) -> tuple[int, ...]:
@@ -199,7 +201,11 @@ def _size(value: object, key: str) -> int:
 def _usable(
     sizes: Sequence[int], mode: str, max_num_seqs: int, max_num_batched_tokens: int
 ) -> tuple[int, ...]:
-    """Without those above the first that the largest step fits in."""
+    """Without those above the first that the largest step fits in, and those that no step may have.
+
+    A step is padded to its size and memory is planned for the largest: one above --max-num-batched-tokens only costs.
+    """
+    sizes = [size for size in sizes if size <= max_num_batched_tokens]
     most = max_num_seqs if MODES[mode][1] == EAGER else max_num_batched_tokens
     most = min(most, max_num_batched_tokens)
     return tuple(size for i, size in enumerate(sizes) if i == 0 or sizes[i - 1] < most)

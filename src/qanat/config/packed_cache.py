@@ -39,7 +39,11 @@ def packed_cache_settings(wishes: EngineConfig, said: list[Decision]) -> PackedC
         wishes: what was asked for.
         said: gets the decisions.
     """
-    if not wishes.packed_weights_cache or wishes.load_format == "dummy":  # random weights are made anew
+    if not wishes.packed_weights_cache:
+        return None
+    if wishes.load_format == "dummy":
+        why = "--load-format dummy: random weights are made anew at every start"
+        said.append(Decision(FLAG, True, False, why))
         return None
     settings = disk_cache_settings(wishes)
     if problem := settings.open().problem():

@@ -117,9 +117,9 @@ class CacheFolder:
     def free_bytes(self) -> int:
         """Free space of the disk that the folder lies on, or will; 0 if that cannot be told."""
         place = self.path
-        while not place.exists() and place != place.parent:
-            place = place.parent
         try:
+            while not place.exists() and place != place.parent:
+                place = place.parent
             found = os.statvfs(place)
         except OSError:
             return 0
@@ -213,8 +213,8 @@ class CacheFolder:
             if final.exists():
                 fresh.unlink()
                 return 0
+            os.ftruncate(descriptor, 0)  # what an ended writer left in it is no part of what is used
             self._make_room(entry_bytes(sizes))
-            os.ftruncate(descriptor, 0)
             size = write_entry(
                 descriptor, pieces, key=key, made_by=made_by, label=label, description=description
             )

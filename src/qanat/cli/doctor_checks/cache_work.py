@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
@@ -19,13 +20,14 @@ LITTLE_DISK_BYTES = 2**30
 def check_cache(settings: PackedCacheSettings) -> Check:
     """Where it is, what it holds, and what it may still take."""
     folder = settings.open()
+    problem = folder.problem()
     files = folder.files()
     entries = [each for each in files if each.path.suffix == PACKED]
     used, free, limit = sum(each.size_bytes for each in files), folder.free_bytes(), folder.max_bytes()
     num_damaged = sum(each.path.suffix == BAD for each in files)
     facts = {
         "folder": str(folder.path),
-        "mode": f"{stat.S_IMODE(folder.path.stat().st_mode):04o}" if folder.path.is_dir() else None,
+        "mode": _mode(folder.path),
         "num_entries": len(entries),
         "num_in_use": sum(each.is_in_use for each in entries),
         "num_damaged": num_damaged,
@@ -33,7 +35,7 @@ def check_cache(settings: PackedCacheSettings) -> Check:
         "max_bytes": limit,
         "free_bytes": free,
     }
-    if problem := folder.problem():
+    if problem:
         advice = (
             "mend that or give --cache-dir (QANAT_CACHE_DIR) another folder; without it each start packs anew"
         )
@@ -53,6 +55,15 @@ def check_cache(settings: PackedCacheSettings) -> Check:
         )
         return Check("packed weights", State.NOTE, message, advice, facts=facts)
     return Check("packed weights", State.OK, message, facts=facts)
+
+
+def _mode(path: Path) -> str | None:
+    """Rights on a folder, in octal digits; None if it is not there or cannot be looked at."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return f"{stat.S_IMODE(found.st_mode):04o}" if stat.S_ISDIR(found.st_mode) else None
 
 
 def clear_cache(settings: PackedCacheSettings, *, is_json: bool) -> int:
