@@ -75,6 +75,7 @@ def test_what_was_wished_holds_in_silence() -> None:
         "served_model_name": ("a", "b"),
         "reasoning_parser": "qwen3",
         "load_format": "dummy",
+        "packed_weights_cache": False,
     }
     config, decisions = settle(**wishes)
     assert decisions == {}
@@ -85,6 +86,12 @@ def test_what_was_wished_holds_in_silence() -> None:
     assert (config.seed, config.num_threads, config.is_nan_check_enabled) == (7, 1, False)
     assert (config.init_timeout_s, config.step_timeout_s) == (5.0, 6.0)
     assert config.served_model_names == ("a", "b")
+
+
+def test_random_weights_are_not_kept_packed_and_the_plan_says_why() -> None:
+    config, decisions = settle(load_format="dummy")
+    assert config.packed_cache is None
+    assert "random weights" in decisions["--packed-weights-cache"].why
 
 
 @pytest.mark.parametrize(("short", "full"), [("half", "float16"), ("float", "float32")])
