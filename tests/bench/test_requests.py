@@ -57,7 +57,9 @@ def test_random_requests_have_the_lengths_that_were_asked_for(
 @pytest.mark.parametrize("value", ['"x"', "null", "[1]", "0", "-3", "2.5", "true"])
 def test_a_length_that_is_none_is_refused_with_its_line(value: str, tmp_path: Path) -> None:
     path = tmp_path / "custom.jsonl"
-    path.write_text(f'{{"prompt": "a", "output_tokens": "12"}}\n{{"prompt": "b", "output_tokens": {value}}}\n')
+    path.write_text(
+        f'{{"prompt": "a", "output_tokens": "12"}}\n{{"prompt": "b", "output_tokens": {value}}}\n'
+    )
     with pytest.raises(ConfigError, match="line 2: output_tokens"):
         make_requests(Dataset("custom", str(path)), 9000, letters)
     assert len(make_requests(Dataset("custom", str(path), 2, output_len=4), 9000, letters)) == 2

@@ -172,3 +172,16 @@ def test_help_is_complete(action: str, capsys: pytest.CaptureFixture[str]) -> No
     text = capsys.readouterr().out
     assert f"Examples:\n  qanat bench {action}" in text
     assert "--json" in text
+
+
+@pytest.mark.parametrize("action", ["latency", "throughput"])
+def test_limits_that_are_not_measured_are_said(
+    action: str, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two ranks: one process's limit is no bound for them."""
+    few = {"latency": ("--num-iters", "1", "--num-iters-warmup", "0"), "throughput": ("--num-prompts", "1")}
+    lengths = ("--input-len", "2", "--output-len", "2", "--tensor-parallel-size", "2")
+    assert main(["bench", action, model, *lengths, *SMALL, *few[action], "--json"]) == 0
+    captured = capsys.readouterr()
+    assert "limits" not in json.loads(captured.out)
+    assert captured.err.count("not measured") == 1

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qanat.config.machine import read_machine
 from qanat.core.decision import Decision
 
 if TYPE_CHECKING:
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
     from qanat.worker.step_cost import StepCost
 
 READ_SHARE_OF_MEMORY = 0.125
-"""Memory that the measurement of the read rate may take, of what is free."""
+"""Memory that the measurement of the read rate may take, of what is available then."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +46,20 @@ def bound(cost: StepCost, limits: Limits) -> Bound:
     return Bound(reading_s, "read bandwidth", cost)
 
 
-def measured_limits(available_bytes: int) -> tuple[Limits | None, list[Decision]]:
-    """The machine's limits with the threads that the kernels have; None, with the reason, where they are not built."""
+def measured_limits(root: Path = Path("/")) -> tuple[Limits | None, list[Decision]]:
+    """The machine's limits with the threads that the kernels have; None, with the reason, where they are not built.
+
+    The memory that is read is a share of what is available now: a model that is loaded has taken the rest.
+
+    Args:
+        root: where the system's files lie.
+    """
     from qanat.kernels.native.limits import DEFAULT_READ_BYTES, measure_limits
     from qanat.kernels.native.module import is_built, why_not
 
     if not is_built():
         return None, [Decision("limits", None, "not measured", why_not())]
-    size_bytes = min(DEFAULT_READ_BYTES, int(available_bytes * READ_SHARE_OF_MEMORY))
+    size_bytes = min(DEFAULT_READ_BYTES, int(read_machine(root).available_bytes * READ_SHARE_OF_MEMORY))
     return measure_limits(size_bytes), []
 
 

@@ -95,12 +95,12 @@ def run_latency(session: Session, wish: LatencyWish, tick: Tick) -> dict[str, An
     for _ in range(wish.num_warmups):
         time_batch(session, prompts, wish)
         tick()
-    before, _ = session.measure_limits()
+    before = session.measure_limits()
     batches = []
     for _ in range(wish.num_iters):
         batches.append(time_batch(session, prompts, wish))
         tick()
-    after, _ = session.measure_limits()
+    after = session.measure_limits()
     return with_limits(_result(session, wish, batches, joined(before, after)), joined(before, after))
 
 

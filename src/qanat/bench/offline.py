@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import platform
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from qanat.bench.bounds import limits_json, measured_limits
@@ -33,12 +33,14 @@ class Session:
         decisions: all that was decided, for the person who measures.
         model_id: as the user named it.
         has_limits: whether the machine's limits are to be measured.
+        said: why limits were not measured, each reason once; for the person who measures too.
     """
 
     llm: LLM
     decisions: Sequence[Decision]
     model_id: str
     has_limits: bool
+    said: list[Decision] = field(default_factory=list)
 
     @property
     def num_ids(self) -> int:
@@ -46,14 +48,19 @@ class Session:
         config = self.llm.config
         return config.num_valid_token_ids or config.model.vocab_size
 
-    def measure_limits(self) -> tuple[Limits | None, list[Decision]]:
-        """The machine's limits now; None where they are not wanted or cannot be compared with."""
+    def measure_limits(self) -> Limits | None:
+        """The machine's limits now; None where they are not wanted or, with the reason in `said`, cannot be had."""
         if not self.has_limits:
-            return None, []
+            return None
+        limits, reasons = self._limits()
+        self.said.extend(reason for reason in reasons if reason not in self.said)
+        return limits
+
+    def _limits(self) -> tuple[Limits | None, list[Decision]]:
         if self.llm.config.tensor_parallel_size > 1:
             why = "a result of several ranks is not compared with the limit of one process"
             return None, [Decision("limits", None, "not measured", why)]
-        return measured_limits(self.llm.memory_plan.available_bytes)
+        return measured_limits()
 
     def facts(self) -> dict[str, Any]:
         """What a result must be read with: model, kernels, threads, processor."""

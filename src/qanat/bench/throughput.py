@@ -64,11 +64,11 @@ def run_throughput(session: Session, wish: ThroughputWish) -> dict[str, Any]:
     prompts, sampling = [request.prompt_token_ids for request in wish.requests], wish.sampling()
     if wish.num_warmups:
         session.llm.generate(prompts[: wish.num_warmups], sampling[: wish.num_warmups])
-    before, _ = session.measure_limits()
+    before = session.measure_limits()
     start = time.perf_counter()
     results = session.llm.generate(prompts, sampling, use_progress_bar=wish.has_progress_bar)
     elapsed_s = time.perf_counter() - start
-    after, _ = session.measure_limits()
+    after = session.measure_limits()
     num_requests, num_input = len(wish.requests), num_tokens(wish.requests)
     num_output = sum(len(output.token_ids) for result in results for output in result.outputs)
     result: dict[str, Any] = {

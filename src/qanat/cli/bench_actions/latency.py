@@ -95,6 +95,7 @@ def main(arguments: Sequence[str]) -> int:
             progress(wish.num_iterations, "batches") as tick,
         ):
             result = run_latency(opened, wish, tick)
+    tell_decisions(opened.said)
     write_result(options, result, lines(result))
     return 0
 

@@ -31,14 +31,6 @@ ALWAYS_SO = {
 }
 """vLLM's switches that change nothing here, and why."""
 
-OUTPUT_LEN_ALIASES = (
-    "--random-output-len",
-    "--sharegpt-output-len",
-    "--custom-output-len",
-    "--prefix-repetition-output-len",
-)
-"""vLLM has one of them for each data set."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class ThroughputOptions:
@@ -165,6 +157,7 @@ def main(arguments: Sequence[str]) -> int:
         )
         with profiled(opened.llm, invocation.wishes, is_wanted=options.profile):
             result = run_throughput(opened, wish)
+    tell_decisions(opened.said)
     write_result(options, result, lines(result))
     return 0
 
