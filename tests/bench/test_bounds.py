@@ -1,4 +1,4 @@
-"""The machine's limits beside a result: how much memory they are measured with, and what is said where there are none."""
+"""The limits beside a result: how much memory they are measured with, and what is said where there are none."""
 
 from __future__ import annotations
 
