@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import threading
 from collections.abc import Iterator
@@ -27,9 +28,11 @@ from qanat.models.packed_cache import WRITER_NAME
 from qanat.platforms.groups import PlannedGroup
 from tests.models.tiny import FAMILIES, write_checkpoint
 from tests.support.forward import ForwardRunner
+from tests.support.quantised_checkpoints import FORMATS, quantise_folder
 
 TIED = next(family for family in FAMILIES if family.name == "qwen3_5-vision_tied")
 EXPERTS = next(family for family in FAMILIES if family.name == "qwen3_moe-per_expert")
+FLOAT_DOWN, FLOAT_UP = r"\.0\.mlp\.experts.*down_proj", r"\.0\.mlp\.experts.*(gate|up)_proj"
 
 
 @pytest.fixture(autouse=True)
@@ -109,6 +112,19 @@ def test_quantised_weights_are_kept_apart_and_answer_alike(
     assert warm.kept.size_bytes < 0.7 * sum(each.size_bytes for each in cache.files()[:1])
     assert torch.equal(answer(first), answer(second))
     assert len(names(cache)) == 2
+
+
+@pytest.mark.parametrize("is_float", [FLOAT_DOWN, FLOAT_UP], ids=["float-down", "float-up"])
+def test_experts_that_are_packed_in_part_are_read_again(
+    is_float: str, checkpoint: Path, cache: CacheFolder, tmp_path: Path
+) -> None:
+    """In fp16 a stack of floats is not packed, and stands beside the packed one as a parameter that no file names."""
+    int8 = next(form for form in FORMATS if form.name == "ascend-W8A8_DYNAMIC")
+    quantise_folder(checkpoint, tmp_path / "mixed", int8, lambda matrix: re.search(is_float, matrix) is None)
+    first, cold = start(tmp_path / "mixed", cache, torch.float16)
+    second, warm = start(tmp_path / "mixed", cache, torch.float16)
+    assert cold.kept is None and warm.kept is not None
+    assert torch.equal(answer(first), answer(second))
 
 
 def test_a_copy_on_huge_pages_answers_alike(checkpoint: Path, cache: CacheFolder) -> None:

@@ -1,7 +1,8 @@
 """Packed weights between starts: mapped from the disk where an earlier start has left them, else left for the next.
 
 What is kept of a layer is the memory that its products read and the header that says how; its parameters that went
-into it are not read from the checkpoint again. Norms and other small parameters always are.
+into it are not read from the checkpoint again. Norms and other small parameters always are, and so are layers that
+were packed in part only.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from torch import Tensor
 
 from qanat import __version__
 from qanat.core.affinity import unbind_thread
@@ -24,6 +26,7 @@ from qanat.core.cache_entry import EntryError
 from qanat.core.cache_folder import CacheFolder, CacheRefusedError, OpenEntry
 from qanat.kernels.packing import Packed, is_packed
 from qanat.kernels.providers import map_packed, packed_layout
+from qanat.kernels.quantised import QuantisedMatrix
 from qanat.models.packed_key import PackedIdentity
 from qanat.models.units import LoadUnit
 
@@ -188,7 +191,7 @@ class PackedCache:
         for unit in units:
             if unit.module is not None:
                 packed = {name: value for name, value in vars(unit.module).items() if is_packed(value)}
-                if packed:
+                if packed and _is_all_packed(unit):
                     layers.append(_kept(unit, packed))
                     weights += packed.values()
         if self._is_kept or not weights:
@@ -234,6 +237,14 @@ def work_beside_others() -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOW_PRIORITY)
     except OSError:  # it then runs like any other
         return
+
+
+def _is_all_packed(unit: LoadUnit) -> bool:
+    """False if the layer's method made something that no packed weight holds: a start then has to make it again."""
+    assert unit.module is not None
+    are_old = (f"{unit.name}.{own}" in unit.parameters for own, _ in unit.module.named_parameters())
+    loose = (isinstance(value, Tensor | QuantisedMatrix) for value in vars(unit.module).values())
+    return all(are_old) and not any(loose)
 
 
 def _kept(unit: LoadUnit, packed: Mapping[str, Packed]) -> KeptLayer:
