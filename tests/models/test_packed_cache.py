@@ -15,7 +15,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from qanat.config.model_config import ModelConfig
-from qanat.core.cache_folder import BAD, PACKED, CacheFolder
+from qanat.core.cache_entry import EntryError
+from qanat.core.cache_folder import BAD, PACKED, CacheFolder, OpenEntry
 from qanat.kernels.native import module
 from qanat.kernels.packing import is_packed
 from qanat.kernels.providers import choose_providers
@@ -24,7 +25,7 @@ from qanat.models import packed_key
 from qanat.models.decoder import CausalLM
 from qanat.models.huge_pages import copy_in_background
 from qanat.models.loader import LoadReport, load_model
-from qanat.models.packed_cache import WRITER_NAME
+from qanat.models.packed_cache import WRITER_NAME, PackedCache
 from qanat.platforms.groups import PlannedGroup
 from tests.models.tiny import FAMILIES, write_checkpoint
 from tests.support.forward import ForwardRunner
@@ -225,6 +226,46 @@ def test_an_entry_that_does_not_go_with_the_model_is_made_again(
         assert start(checkpoint, cache)[1].kept is None
         assert "made again" in caplog.text
     os.close(opened.descriptor)
+
+
+class OvertakenFolder(CacheFolder):
+    """Another process makes a damaged entry again before this one has heard that it is damaged."""
+
+    def __init__(self, path: Path, checkpoint: Path) -> None:
+        super().__init__(path)
+        self._checkpoint = checkpoint
+        self.made = 0
+
+    def open(self, key: str) -> OpenEntry | None:
+        try:
+            return super().open(key)
+        except EntryError:
+            start(self._checkpoint, CacheFolder(self.path))
+            self.made = self.path_of(key).stat().st_ino
+            raise
+
+
+def test_an_entry_that_others_made_again_is_not_set_aside(checkpoint: Path, cache: CacheFolder) -> None:
+    start(checkpoint, cache)
+    [entry] = cache.files()
+    os.truncate(entry.path, 100)
+    overtaken = OvertakenFolder(cache.path, checkpoint)
+    assert start(checkpoint, overtaken)[1].kept is None
+    assert sorted(Path(name).suffix for name in names(cache)) == [BAD, PACKED]
+    assert entry.path.stat().st_ino == overtaken.made
+    assert start(checkpoint, cache)[1].kept is not None
+
+
+def test_an_entry_that_cannot_be_read_is_not_held(checkpoint: Path, cache: CacheFolder) -> None:
+    piece = memoryview(bytes(64))
+    start(checkpoint, cache)
+    [entry] = cache.files()
+    cache.clear()
+    cache.store(entry.path.stem, [piece], [64], made_by="", label="", description=[{"name": 5}])
+    num_open = len(os.listdir("/proc/self/fd"))
+    assert PackedCache(cache, entry.path.stem, "").open([]) is None
+    assert len(os.listdir("/proc/self/fd")) == num_open
+    assert [(each.path.suffix, each.is_in_use) for each in cache.files()] == [(BAD, False)]
 
 
 def test_no_room_and_no_rights_mean_no_cache_and_a_line_in_the_log(

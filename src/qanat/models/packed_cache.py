@@ -37,6 +37,9 @@ LOW_PRIORITY = 10
 WRITER_NAME = "packed-weights"
 """Of the thread that writes."""
 
+_DAMAGE = (EntryError, msgspec.ValidationError, OSError, OverflowError)
+"""What an entry raises that is not what it should be."""
+
 
 class KeptWeight(msgspec.Struct, frozen=True):
     """One packed weight of a layer.
@@ -168,13 +171,11 @@ class PackedCache:
             entry = self._folder.open(self._key)
             if entry is None:
                 return None
-            mapped = MappedWeights(entry, msgspec.convert(entry.index.description, list[KeptLayer]))
-            mapped.check(units)
+            mapped = self._mapped(entry, units)
         except CacheRefusedError as error:
             logger.warning("Packed weights that are kept cannot be used: %s", error)
             return None
-        except (EntryError, msgspec.ValidationError, OSError, OverflowError) as error:
-            self._folder.set_aside(self._folder.path_of(self._key))
+        except _DAMAGE as error:
             logger.warning("Packed weights that were kept are damaged and made again: %s", error)
             return None
         self._is_kept = True
@@ -199,6 +200,21 @@ class PackedCache:
         thread = threading.Thread(target=self._write, args=(layers, weights), name=WRITER_NAME)
         thread.start()
         return thread
+
+    def _mapped(self, entry: OpenEntry, units: Sequence[LoadUnit]) -> MappedWeights:
+        """The entry as weights; one that does not go with the model is set aside, as the folder does with others."""
+        try:
+            try:
+                layers = msgspec.convert(entry.index.description, list[KeptLayer])
+            except msgspec.ValidationError:
+                os.close(entry.descriptor)
+                raise
+            mapped = MappedWeights(entry, layers)
+            mapped.check(units)
+        except _DAMAGE:
+            self._folder.set_aside(self._folder.path_of(self._key))
+            raise
+        return mapped
 
     def _write(self, layers: list[KeptLayer], weights: list[Packed]) -> None:
         begin = time.monotonic()
