@@ -152,6 +152,8 @@ void bind_arena(nb::module_& m) {
             void* data = arena->take(size_bytes);
             return data ? std::make_unique<Region>(arena, data, size_bytes) : nullptr;
         }, "A region, or None where there is no room for it.")
+        .def("holds", [](const Arena& arena, Address address) { return arena.holds(at(address)); },
+             "Whether an address lies in its memory.")
         .def_prop_ro("size_bytes", &Arena::size_bytes)
         .def_prop_ro("used_bytes", &Arena::used_bytes)
         .def_prop_ro("peak_bytes", &Arena::peak_bytes)

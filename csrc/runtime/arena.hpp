@@ -25,6 +25,11 @@ public:
     // Takes back what `take` gave.
     void give_back(void* region, size_t size_bytes);
 
+    // Whether an address lies in its memory, given out or not.
+    bool holds(const void* address) const {
+        const auto start = reinterpret_cast<uintptr_t>(memory_->data()), at = reinterpret_cast<uintptr_t>(address);
+        return at >= start && at - start < memory_->size_bytes();
+    }
     size_t size_bytes() const { return memory_->size_bytes(); }
     size_t used_bytes() const { return used_bytes_; }
     size_t peak_bytes() const { return peak_bytes_; }

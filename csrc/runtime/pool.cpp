@@ -39,13 +39,21 @@ bool pin(std::thread& thread, int cpu) {
 }  // namespace
 
 Pool::Pool(size_t num_threads, const std::vector<int>& cpus) : shares_(num_threads) {
-    for (size_t thread = 1; thread < num_threads; ++thread) {
-        workers_.emplace_back([this, thread] { work(thread); });
-        if (thread < cpus.size() && !pin(workers_.back(), cpus[thread])) ++num_unpinned_;
+    workers_.reserve(num_threads);
+    try {
+        for (size_t thread = 1; thread < num_threads; ++thread) {
+            workers_.emplace_back([this, thread] { work(thread); });
+            if (thread < cpus.size() && !pin(workers_.back(), cpus[thread])) ++num_unpinned_;
+        }
+    } catch (...) {
+        close();
+        throw;
     }
 }
 
-Pool::~Pool() {
+Pool::~Pool() { close(); }
+
+void Pool::close() {
     open_.store(kClosing);
     wake(open_, static_cast<uint32_t>(workers_.size()));
     for (std::thread& worker : workers_) worker.join();
@@ -57,7 +65,7 @@ void Pool::set_counting(bool is_counting) {
 }
 
 void Pool::run_job(Job& job, double cost, const char* op) {
-    const bool is_alone = workers_.empty() || job.num_tasks < 2 || cost < kMinSharedCost;
+    const bool is_alone = workers_.empty() || is_without_workers_ || job.num_tasks < 2 || cost < kMinSharedCost;
     job.is_timed = is_counting_;
     const int64_t start = job.is_timed ? now_ns() : 0;
     int64_t finished = 0;

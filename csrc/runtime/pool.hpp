@@ -26,13 +26,16 @@ struct Waits {
 
 class Pool {
 public:
-    // `num_threads` counts the caller. Thread i (from 1 on) is pinned to cpus[i] where there is one.
+    // `num_threads` counts the caller. Thread i (from 1 on) is pinned to cpus[i] where there is one. Throws
+    // std::system_error if the system gives no more threads; those that run are ended first.
     Pool(size_t num_threads, const std::vector<int>& cpus);
     ~Pool();
     Pool(const Pool&) = delete;
     Pool& operator=(const Pool&) = delete;
 
     size_t num_threads() const { return workers_.size() + 1; }
+    // In a copy of the process: no worker came along, so that jobs stay on the caller's thread.
+    void stay_alone() { is_without_workers_ = true; }
     // How many of the workers could not be pinned.
     size_t num_unpinned() const { return num_unpinned_; }
 
@@ -63,6 +66,7 @@ private:
         std::atomic<uint64_t> left{0};
     };
 
+    void close();
     void run_job(Job& job, double cost, const char* op);
     void run_alone(const Job& job) const;
     void offer(const Job& job);
@@ -86,6 +90,7 @@ private:
     std::atomic<int64_t> busy_ns_{0};
     uint32_t last_job_ = 0;
     double lonely_cost_ = 0;  // of jobs in a row that parked threads were not woken for
+    bool is_without_workers_ = false;
     bool is_counting_ = false;
     std::map<std::string, Waits> waits_;
 };

@@ -9,8 +9,11 @@ namespace qanat {
 
 // A process is not copied while an op runs: its copy has this thread only, and must find nobody's turn taken.
 Runtime::Runtime() : set_(instruction_sets().back()), pool_(new Pool(1, {})), pool_owner_(getpid()) {
-    const auto free_turn = [] { get().turn_.unlock(); };
-    pthread_atfork([] { get().turn_.lock(); }, free_turn, free_turn);
+    const auto begin_copy = [] {
+        get().pool_->stay_alone();
+        get().turn_.unlock();
+    };
+    pthread_atfork([] { get().turn_.lock(); }, [] { get().turn_.unlock(); }, begin_copy);
 }
 
 Runtime& Runtime::get() {
@@ -26,12 +29,12 @@ void Runtime::configure(const std::string& name, size_t num_threads, const std::
         if (name == set.name) chosen = &set;
     if (!chosen) throw std::invalid_argument("this processor does not have the instruction set " + name);
     std::lock_guard<std::mutex> turn(turn_);
+    std::unique_ptr<Pool> pool(new Pool(num_threads < 1 ? 1 : num_threads, cpus));
     set_ = *chosen;
     // A copy of the process has no threads that it could wait for; what is left of the pool stays where it is.
     if (pool_owner_ != getpid()) pool_.release();
     pool_owner_ = getpid();
-    pool_.reset();
-    pool_.reset(new Pool(num_threads < 1 ? 1 : num_threads, cpus));
+    pool_ = std::move(pool);
 }
 
 }  // namespace qanat

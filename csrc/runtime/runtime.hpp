@@ -17,7 +17,8 @@ public:
     static Runtime& get();
 
     // Chooses the instruction set (the best one where empty) and starts the threads anew.
-    // Throws std::invalid_argument if this processor does not have it.
+    // Throws std::invalid_argument if this processor does not have it, std::system_error if the system gives no such
+    // number of threads; all stays as it was then.
     void configure(const std::string& name, size_t num_threads, const std::vector<int>& cpus);
 
     const KernelTable& kernels() const { return *set_.kernels; }

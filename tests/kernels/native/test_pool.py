@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 
+import pytest
 import torch
 
 from qanat.kernels.native import module, products
@@ -18,13 +19,44 @@ module.configure(3)
 weight, x = pack(torch.ones(4096, 64)), torch.ones(1, 64)
 expected = products.linear(x, weight)
 child = os.fork()
+module.count_pool_waits(True)
 same = torch.equal(products.linear(x, weight), expected)
+num_shared = sum(waits.num_shared for waits in module.pool_waits().values())
+same = same and num_shared == (0 if child == 0 else 1)  # nobody to share with in a copy
 if child == 0:
     module.configure(2)
     os._exit(0 if same and torch.equal(products.linear(x, weight), expected) else 1)
 _, status = os.waitpid(child, 0)
 print("copy", os.waitstatus_to_exitcode(status), same)
 """
+
+
+TOO_MANY_THREADS = """
+import resource, torch
+from qanat.core.errors import ConfigError
+from qanat.kernels.native import module, products
+from qanat.kernels.native.packed import pack
+
+module.configure(2)
+weight, x = pack(torch.ones(4096, 64)), torch.ones(1, 64)
+expected = products.linear(x, weight)
+with open("/proc/self/statm") as file:
+    size_bytes = int(file.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (size_bytes + 2**28, resource.RLIM_INFINITY))
+try:
+    module.configure(1024)
+except ConfigError as error:
+    print("--num-threads 1024" in error.message)
+print(module.native().num_threads(), torch.equal(products.linear(x, weight), expected))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads its size from /proc")
+def test_threads_that_the_system_refuses_are_an_error_and_the_old_ones_go_on() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", TOO_MANY_THREADS], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.split() == ["True", "2", "True"], done.stderr
 
 
 def test_waits_are_counted_by_op_only_while_asked_for() -> None:

@@ -67,12 +67,19 @@ def configure(num_threads: int, instruction_set: str = "", cpus: tuple[int, ...]
         cpus: processors that the threads are pinned to; the first stands for the caller's thread, which is left alone.
 
     Raises:
-        ConfigError: this processor does not have that instruction set.
+        ConfigError: this processor does not have that instruction set, or the system gives no such number of threads;
+            all stays as it was then.
     """
     if _MODULE is None:
         return
     check_instruction_set(instruction_set)
-    _MODULE.configure(instruction_set, num_threads, list(cpus))
+    try:
+        _MODULE.configure(instruction_set, num_threads, list(cpus))
+    except RuntimeError as error:
+        raise ConfigError(
+            f"--num-threads {num_threads}: the system does not start so many threads here ({error}); choose fewer, or "
+            "raise the limit of processes (ulimit -u, the container's pids)"
+        ) from error
 
 
 @dataclass(frozen=True)
