@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from qanat import LLM, SamplingParams
+from qanat.kernels.native.module import is_built
 from tests.e2e.test_demo_server import SUMS
 from tests.support.quantised_checkpoints import FORMATS, quantise_folder
 from tests.support.server_process import ServerProcess, run_command
@@ -114,3 +117,31 @@ def test_a_flag_that_does_not_go_with_it_is_refused(ascend_model: Path, wanted: 
     result = run_command(["serve", str(ascend_model), "--port", "0", "--quantization", wanted])
     assert result.returncode == 2
     assert named in result.stdout + result.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not is_built(), reason="graphs are made of native ops")
+def test_a_converted_checkpoint_answers_like_the_scheme_at_load_and_from_graphs(
+    demo_model: Path, tmp_path: Path
+) -> None:
+    """`qanat quantize`, then the flags that serve such checkpoints elsewhere; the tokens are those of `LLM`."""
+    folder = tmp_path / "w8a8"
+    made = run_command(["quantize", str(demo_model), str(folder), "--scheme", "w8a8", "--num-threads", "1"])
+    assert made.returncode == 0, made.stderr
+    prompts = [question for question, _ in SUMS]
+    params = SamplingParams(temperature=0, max_tokens=32, ignore_eos=True)
+    with LLM(str(demo_model), quantization="w8a8", max_model_len=512, max_num_seqs=4, num_threads=1) as llm:
+        expected = [list(result.outputs[0].token_ids) for result in llm.generate(prompts, params)]
+    flags = ["--served-model-name", "demo", "--quantization", "ascend", "--max-model-len", "512"]
+    graphs = ["--compilation-config", '{"cudagraph_mode": "FULL_DECODE_ONLY"}']
+    with ServerProcess([str(folder), *flags, *graphs]) as server:
+        body = {"model": "demo", "prompt": prompts, "temperature": 0, "max_tokens": 32, "ignore_eos": True}
+        body["return_token_ids"] = True
+        reply = httpx.post(f"{server.base_url}/v1/completions", json=body, timeout=60)
+        assert reply.status_code == 200, reply.text
+        assert [choice["token_ids"] for choice in reply.json()["choices"]] == expected
+        metrics = httpx.get(f"{server.base_url}/metrics", timeout=60).text
+        log = server.output
+    replays = re.findall(r'^qanat:graph_replays_total\{.*kind="full".*\} (\S+)$', metrics, re.MULTILINE)
+    assert sum(map(float, replays)) > 0, metrics
+    assert "W8A8_DYNAMIC" in log

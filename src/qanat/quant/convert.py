@@ -127,13 +127,14 @@ def source_of(parameter: Tensor) -> str:
 
 
 def check_scales(
-    parameter: Tensor, *, of_zeros: Tensor | None = None, may_be_negative: bool = False
+    parameter: Tensor, *, of_zeros: Callable[[], Tensor] | None = None, may_be_negative: bool = False
 ) -> Tensor:
     """The values of a tensor of scales in fp32.
 
     Args:
         parameter: the scales.
-        of_zeros: bool of the same shape: a scale may be zero, as there are only zeros that it scales.
+        of_zeros: gives bool of the same shape: a scale may be zero, as there are only zeros that it scales. Asked only
+            if a scale is zero.
         may_be_negative: small whole numbers have one more step below zero, and some tools turn it to the other side.
 
     Raises:
@@ -141,8 +142,8 @@ def check_scales(
     """
     scales = parameter.detach().float()
     is_right = torch.isfinite(scales) & ((scales != 0) if may_be_negative else (scales > 0))
-    if of_zeros is not None:
-        is_right |= (scales == 0) & of_zeros
+    if of_zeros is not None and (scales == 0).any():
+        is_right |= (scales == 0) & of_zeros()
     if not is_right.all():
         place = (~is_right).nonzero()[0].tolist()
         raise CheckpointError(
@@ -150,6 +151,31 @@ def check_scales(
             "finite numbers: the file is damaged, or made for something else"
         )
     return scales
+
+
+def only_zeros(is_zero: Tensor, scales: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """Which scales have only zeros to scale -> bool of their shape.
+
+    Args:
+        is_zero: bool [out, in] of the weights.
+        scales: [blocks of outputs, blocks of inputs].
+        rows: the block of each output.
+        columns: the block of each input.
+    """
+    of_columns = torch.zeros(is_zero.shape[0], scales.shape[1]).index_add_(1, columns, (~is_zero).float())
+    return torch.zeros(scales.shape).index_add_(0, rows, of_columns) == 0
+
+
+def check_no_offsets(parameter: Tensor) -> None:
+    """Refuses offsets of weights where only symmetric ones are read.
+
+    Raises:
+        CheckpointError: one is not zero.
+    """
+    if check_finite(parameter).any():
+        raise CheckpointError(
+            f"{source_of(parameter)} has offsets that are not zero; weights of this kind are read if they are symmetric"
+        )
 
 
 def check_finite(parameter: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -50,6 +50,11 @@ class MatrixCut:
         group = factory.group
         own = info.sharded((sizes.num_outputs, sizes.num_inputs), group.rank, group.size)
         return cls(sizes.num_outputs, sizes.num_inputs, own.shard, group.rank)
+
+    @property
+    def uncut(self) -> MatrixCut:
+        """The whole matrix, for the same rank."""
+        return replace(self, shard=None)
 
     @property
     def own_shape(self) -> tuple[int, int]:

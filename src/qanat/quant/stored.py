@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
@@ -12,6 +13,7 @@ from qanat.kernels import ops
 from qanat.kernels.quantised import Int4Matrix, Int8Matrix
 from qanat.quant.base import ExpertSizes, LinearSizes, Measure, StoredKind
 from qanat.quant.cut import MatrixCut
+from qanat.quant.cut_inputs import cut_inputs
 from qanat.quant.parameter import ParameterFactory, ParameterInfo, WeightParameter
 from qanat.quant.stack import Matrix, Stack
 
@@ -45,6 +47,44 @@ class MatrixFormat(Protocol):
         """The same without values, on the meta device, for unquantised weights of this type."""
         ...
 
+    def needs_whole_rows(self, cut: MatrixCut) -> bool:
+        """Whether a part of a row can mean something else than in the whole: what is rounded anew has scales of rows.
+
+        A rank that keeps some of the inputs then reads all of them.
+        """
+        ...
+
+
+def read_cut(matrix_format: MatrixFormat, cut: MatrixCut) -> MatrixCut:
+    """The region that is read for a rank's region."""
+    return cut.uncut if cut.cuts_inputs and matrix_format.needs_whole_rows(cut) else cut
+
+
+def read_matrix(matrix_format: MatrixFormat, owner: nn.Module, cut: MatrixCut) -> Matrix:
+    """A rank's region of a matrix.
+
+    Raises:
+        CheckpointError: see `MatrixFormat.matrix`.
+    """
+    return _own_part(matrix_format.matrix(owner, read_cut(matrix_format, cut)), matrix_format, cut)
+
+
+def outline_of(matrix_format: MatrixFormat, cut: MatrixCut, dtype: torch.dtype) -> Matrix:
+    """The same without values."""
+    return _own_part(matrix_format.outline(read_cut(matrix_format, cut), dtype), matrix_format, cut)
+
+
+def _own_part(matrix: Matrix, matrix_format: MatrixFormat, cut: MatrixCut) -> Matrix:
+    if isinstance(matrix, Tensor) or read_cut(matrix_format, cut) is cut:
+        return matrix
+    own = cut_inputs(matrix, cut.shard)
+    # Products of all ranks are added, so one of them has the bias.
+    return replace(own, bias=None) if isinstance(own, Int8Matrix) and not cut.is_first else own
+
+
+FIXED_SCALES = "experts quantise activations from each row; the checkpoint's fixed scales are not used"
+"""Note of experts whose kind fixes the scales of the activations."""
+
 
 class StoredLinear:
     """A `LinearMethod` for a matrix that is stored in a format.
@@ -59,17 +99,17 @@ class StoredLinear:
     def create(self, layer: nn.Module, sizes: LinearSizes, factory: ParameterFactory) -> None:
         """Registers the format's tensors."""
         layer.cut, layer.dtype = MatrixCut.of(sizes, factory), factory.dtype  # type: ignore[assignment]
-        self._format.create(layer, layer.cut, factory)  # type: ignore[arg-type]  # what was just set
+        self._format.create(layer, read_cut(self._format, layer.cut), factory)  # type: ignore[arg-type]  # just set
 
     def finalize(self, layer: nn.Module) -> None:
         """Converts and packs the matrix; the tensors it was stored in are given up."""
-        matrix = self._format.matrix(layer, layer.cut)  # type: ignore[arg-type]
+        matrix = read_matrix(self._format, layer, layer.cut)  # type: ignore[arg-type]
         drop_parameters(layer)
         keep(layer, "weight", ops.pack_matrix(matrix))
 
     def kinds(self, layer: nn.Module, measure: Measure) -> Iterable[StoredKind]:
         """One matrix."""
-        outline = self._format.outline(layer.cut, layer.dtype)  # type: ignore[arg-type]
+        outline = outline_of(self._format, layer.cut, layer.dtype)  # type: ignore[arg-type]
         yield StoredKind(self._format.name, stored_name(outline), 1, measure(outline), self._format.note)
 
     def apply(self, layer: nn.Module, x: Tensor, context: object) -> Tensor:
@@ -107,7 +147,7 @@ class StoredExperts:
             holder = nn.Module()
             for name, matrix_format in formats.items():
                 part = nn.Module()
-                matrix_format.create(part, layer.cuts[name], factory)  # type: ignore[index]
+                matrix_format.create(part, read_cut(matrix_format, layer.cuts[name]), factory)  # type: ignore[index]
                 holder.add_module(name, part)
             layer.add_module(str(expert), holder)
 
@@ -122,30 +162,34 @@ class StoredExperts:
     def kinds(self, layer: nn.Module, measure: Measure) -> Iterable[StoredKind]:
         """The matrices of each format; the bytes are shared out evenly, as a stack is stored in one way."""
         for parts in _STACKS.values():
-            outline = self._outline(layer, parts).matrix
-            share = measure(outline) // (len(self._formats) * len(parts))
-            for formats in self._formats:
-                for part in parts:
-                    own = formats[part]
-                    yield StoredKind(own.name, stored_name(outline), 1, share, own.note)
+            outlines = self._outlines(layer, parts)
+            stack = Stack.for_all(outlines, layer.dtype).matrix  # type: ignore[arg-type]
+            share = measure(stack) // (len(self._formats) * len(parts))
+            for formats, row in zip(self._formats, outlines, strict=True):
+                for part, outline in zip(parts, row, strict=True):
+                    is_fixed = isinstance(outline, Int8Matrix) and outline.static is not None
+                    note = FIXED_SCALES if is_fixed else formats[part].note
+                    yield StoredKind(formats[part].name, stored_name(stack), 1, share, note)
 
     def apply(self, layer: nn.Module, x: Tensor, expert_ids: Tensor, context: object) -> Tensor:
         """Unweighted results [T, K, C] of x [T, C] and its experts [T, K]."""
         return ops.moe_experts(x, expert_ids, layer.gate_up_proj, layer.down_proj)
 
-    def _outline(self, layer: nn.Module, parts: Sequence[str]) -> Stack:
+    def _outlines(self, layer: nn.Module, parts: Sequence[str]) -> list[list[Matrix]]:
         cuts, dtype = layer.cuts, layer.dtype
-        outlines = [[formats[part].outline(cuts[part], dtype) for part in parts] for formats in self._formats]  # type: ignore[index, arg-type]
-        return Stack.for_all(outlines, dtype)  # type: ignore[arg-type]
+        return [
+            [outline_of(formats[part], cuts[part], dtype) for part in parts]  # type: ignore[index, arg-type]
+            for formats in self._formats
+        ]
 
     def _filled(self, layer: nn.Module, parts: Sequence[str]) -> Any:
-        stack = self._outline(layer, parts)
+        stack = Stack.for_all(self._outlines(layer, parts), layer.dtype)  # type: ignore[arg-type]
         stack.allocate()
         for expert, formats in enumerate(self._formats):
             holder = layer.get_submodule(str(expert))
             for position, part in enumerate(parts):
                 owner = holder.get_submodule(part)
-                stack.put(expert, position, formats[part].matrix(owner, layer.cuts[part]))  # type: ignore[index]
+                stack.put(expert, position, read_matrix(formats[part], owner, layer.cuts[part]))  # type: ignore[index]
                 drop_parameters(owner)
         return stack.matrix
 

@@ -12,7 +12,7 @@ from qanat.config.quantization import ASCEND_DESCRIPTIONS
 from qanat.core.errors import CheckpointError
 from qanat.quant.formats.ascend_int4 import PARTS_OF_SCALE_BIAS, AscendInt4
 from qanat.quant.formats.ascend_int8 import AscendInt8, AscendStatic
-from qanat.quant.formats.common import CheckpointScheme, own_group
+from qanat.quant.formats.common import WEIGHT_ONLY, CheckpointScheme, own_group
 from qanat.quant.formats.fp8 import Fp8Blocks
 from qanat.quant.formats.mx import MxFloats
 from qanat.quant.parameter import TensorHeader
@@ -23,7 +23,6 @@ FLOAT = "FLOAT"
 PACKED_VERSION = "1.0.0"
 """With description files of this version a byte holds two rows of 4-bit values; where shapes are known, they decide."""
 
-WEIGHT_ONLY = "weights are int8 as in the checkpoint; activations, which it leaves in 16 bits, become int8"
 FEWER_BITS = "weights are int4 as in the checkpoint; activations, which it would have in 4 bits, keep 8"
 MIXED = "activations are quantised from each row in every role; the checkpoint's fixed scales are not used"
 

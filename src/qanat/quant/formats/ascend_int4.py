@@ -11,11 +11,13 @@ from qanat.core.errors import CheckpointError
 from qanat.kernels.quantised import Int4Matrix, Int8Matrix
 from qanat.quant.convert import (
     check_finite,
+    check_no_offsets,
     check_scales,
     fits_int4,
     grouped_matrix,
     int4_outline,
     int8_outline,
+    only_zeros,
     requantised,
     source_of,
 )
@@ -79,15 +81,17 @@ class AscendInt4:
         """Exact in int4; rounded anew to int8 where outputs have offsets or groups are too small."""
         weight = parameter_of(owner, "weight")
         values = self._values(weight)
-        scales = check_scales(parameter_of(owner, "weight_scale"))
         offsets = check_finite(parameter_of(owner, "weight_offset"))
+        scales = check_scales(
+            parameter_of(owner, "weight_scale"), of_zeros=lambda: (values == offsets).all(1, keepdim=True)
+        )
         if self.scale_bias_parts:
             check_finite(parameter_of(owner, "scale_bias"))
         group = self.group_size or cut.num_inputs
         if self.group_size:
             if self.has_group_offsets:
-                self._refuse_offsets(owner)
-            scales = self._second_scales(owner, values) * scales
+                check_no_offsets(parameter_of(owner, "weight_offset_second"))
+            scales = self._second_scales(owner, values, cut) * scales
         if offsets.any():
             groups = cut.positions(1, group) // group
             return requantised(
@@ -100,6 +104,10 @@ class AscendInt4:
         group = self.group_size or cut.num_inputs
         return int4_outline(cut, group) if fits_int4(cut, group) else int8_outline(cut)
 
+    def needs_whole_rows(self, cut: MatrixCut) -> bool:
+        """See `MatrixFormat.needs_whole_rows`."""
+        return not fits_int4(cut, self.group_size or cut.num_inputs)
+
     def _values(self, weight: Tensor) -> Tensor:
         if self.is_packed:
             return signed_nibbles(low_and_high(weight, 0))
@@ -110,16 +118,11 @@ class AscendInt4:
             )
         return values
 
-    def _second_scales(self, owner: nn.Module, values: Tensor) -> Tensor:
+    def _second_scales(self, owner: nn.Module, values: Tensor, cut: MatrixCut) -> Tensor:
         second = parameter_of(owner, "weight_scale_second")
-        of_zeros = None
-        if (second == 0).any() and values.shape[1] == second.shape[1] * self.group_size:
-            of_zeros = (values.view(len(values), -1, self.group_size) == 0).all(2)
-        return check_scales(second, of_zeros=of_zeros, may_be_negative=True)
 
-    def _refuse_offsets(self, owner: nn.Module) -> None:
-        offsets = parameter_of(owner, "weight_offset_second")
-        if offsets.any():
-            raise CheckpointError(
-                f"{source_of(offsets)}: groups with offsets are not read, only symmetric ones"
-            )
+        def of_zeros() -> Tensor:
+            groups = cut.positions(1, self.group_size) // self.group_size
+            return only_zeros(values == 0, second, torch.arange(len(values)), groups)
+
+        return check_scales(second, of_zeros=of_zeros, may_be_negative=True)

@@ -10,7 +10,15 @@ from torch import Tensor, nn
 
 from qanat.core.errors import CheckpointError
 from qanat.kernels.quantised import Int8Matrix, StaticScale
-from qanat.quant.convert import check_finite, check_scales, int8_matrix, int8_outline, requantised, source_of
+from qanat.quant.convert import (
+    check_finite,
+    check_no_offsets,
+    check_scales,
+    int8_matrix,
+    int8_outline,
+    requantised,
+    source_of,
+)
 from qanat.quant.cut import Along, MatrixCut, Registrar, parameter_of
 from qanat.quant.parameter import ParameterFactory
 
@@ -48,11 +56,10 @@ class AscendInt8:
 
     def matrix(self, owner: nn.Module, cut: MatrixCut) -> Int8Matrix:
         """Exact where all offsets are zero, as they are for symmetric weights; otherwise rounded anew."""
-        weight, scale = parameter_of(owner, "weight"), parameter_of(owner, "weight_scale")
+        weight, offsets = parameter_of(owner, "weight"), check_finite(parameter_of(owner, "weight_offset"))
         scales = check_scales(
-            scale, of_zeros=(weight == 0).all(1, keepdim=True) if (scale == 0).any() else None
+            parameter_of(owner, "weight_scale"), of_zeros=lambda: (weight == offsets).all(1, keepdim=True)
         )
-        offsets = check_finite(parameter_of(owner, "weight_offset"))
         if self.has_static:
             read_static(owner)
         if offsets.any():
@@ -67,7 +74,11 @@ class AscendInt8:
 
     def outline(self, cut: MatrixCut, dtype: torch.dtype) -> Int8Matrix:
         """See `MatrixFormat.outline`."""
-        return _with_bias(int8_outline(cut), self.has_bias)
+        return _with_bias(int8_outline(cut), self.has_bias and cut.is_first)
+
+    def needs_whole_rows(self, cut: MatrixCut) -> bool:
+        """See `MatrixFormat.needs_whole_rows`; of these kinds only W8A16 comes with offsets."""
+        return self.name == "W8A16"
 
 
 @dataclass(frozen=True)
@@ -98,13 +109,20 @@ class AscendStatic:
     def matrix(self, owner: nn.Module, cut: MatrixCut) -> Int8Matrix:
         """The correction is added by the first rank only, where ranks add their products."""
         scale, offset, deq_scale, quant_bias = read_static(owner)
+        for name in self.others:
+            check = check_no_offsets if name == "weight_offset" else check_finite
+            check(parameter_of(owner, name))
         made = int8_matrix(parameter_of(owner, "weight"), deq_scale / scale, cut)
         bias = quant_bias.float() * deq_scale if cut.is_first else torch.zeros_like(deq_scale)
         return dataclasses.replace(made, static=StaticScale(scale, offset), bias=bias)
 
     def outline(self, cut: MatrixCut, dtype: torch.dtype) -> Int8Matrix:
         """See `MatrixFormat.outline`."""
-        return _with_bias(int8_outline(cut), True)
+        return dataclasses.replace(_with_bias(int8_outline(cut), True), static=StaticScale(1.0))
+
+    def needs_whole_rows(self, cut: MatrixCut) -> bool:
+        """See `MatrixFormat.needs_whole_rows`."""
+        return False
 
 
 def add_static(owner: nn.Module, cut: MatrixCut, factory: ParameterFactory) -> None:
@@ -131,7 +149,9 @@ def read_static(owner: nn.Module) -> tuple[float, float, Tensor, Tensor]:
         if ((raw < 0) | (raw >= 2**32)).any():
             raise CheckpointError(f"{source_of(raw)} holds no bit patterns of 32-bit numbers")
         deq_scale = type(raw)(raw.detach().to(torch.int32).view(FP32), raw.info, raw.source)
-    return scale, offset, check_scales(deq_scale), parameter_of(owner, "quant_bias").detach()
+    weight, quant_bias = parameter_of(owner, "weight").detach(), parameter_of(owner, "quant_bias").detach()
+    checked = check_scales(deq_scale, of_zeros=lambda: (weight == 0).all(1) & (quant_bias == 0))
+    return scale, offset, checked, quant_bias
 
 
 def _with_bias(matrix: Int8Matrix, has_bias: bool) -> Int8Matrix:

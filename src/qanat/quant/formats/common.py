@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from torch import nn
 
@@ -13,6 +13,9 @@ from qanat.quant.base import ExpertSizes, ExpertsMethod, LinearMethod
 from qanat.quant.formats.floats import FloatMatrix
 from qanat.quant.parameter import TensorHeader
 from qanat.quant.stored import DOWN, GATE, UP, MatrixFormat, StoredExperts, StoredLinear
+
+WEIGHT_ONLY = "weights are int8 as in the checkpoint; activations, which it leaves in 16 bits, become int8"
+"""Note of int8 matrices that were made for activations of 16 bits."""
 
 FormatOf: TypeAlias = Callable[[str], MatrixFormat | None]
 """The format of the matrix of this name, such as "model.layers.0.mlp.down_proj"; None if it is not quantised."""
@@ -62,6 +65,39 @@ class CheckpointScheme:
                 "+".join(names), Decision("experts", " and ".join(names), "one stack", why)
             )
         return StoredExperts(formats)
+
+
+def whole_number(section: Mapping[str, Any], key: str, default: int, where: str) -> int:
+    """An entry of config.json that is a number of things.
+
+    Raises:
+        CheckpointError: it is no whole number.
+    """
+    value = section.get(key, default)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise CheckpointError(f"{where}: {key} {value!r} is no whole number")
+    return value
+
+
+def pair_of_sizes(value: object, where: str) -> tuple[int, int]:
+    """(outputs, inputs) of the blocks that have a scale each.
+
+    Raises:
+        CheckpointError: it is no pair of positive whole numbers.
+    """
+    if (
+        not isinstance(value, list)
+        or len(value) != 2
+        or not all(isinstance(size, int) and size > 0 for size in value)
+    ):
+        raise CheckpointError(f"{where} {value!r} is no pair of sizes")
+    return value[0], value[1]
+
+
+def single_shape(headers: Mapping[str, TensorHeader], name: str) -> tuple[int, ...]:
+    """Shape of a tensor of one number, which is written with an axis or without."""
+    header = headers.get(name)
+    return () if header is not None and header.shape == () else (1,)
 
 
 def own_group(group_size: int, num_inputs: int, what: str) -> int:

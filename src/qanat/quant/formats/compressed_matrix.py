@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -17,14 +18,14 @@ from qanat.quant.convert import (
     int4_outline,
     int8_matrix,
     int8_outline,
+    only_zeros,
     requantised,
     source_of,
 )
 from qanat.quant.cut import Along, MatrixCut, Registrar, parameter_of
-from qanat.quant.formats.nibbles import unpacked_words
+from qanat.quant.formats.common import own_group
+from qanat.quant.formats.nibbles import WORD_BITS, unpacked_words
 from qanat.quant.parameter import ParameterFactory
-
-WORD_BITS = 32
 
 
 @dataclass(frozen=True)
@@ -38,13 +39,13 @@ class CompressedInt8:
     Attributes:
         name, note: see `MatrixFormat`.
         scale_shape: of a single scale; None for one for each output.
-        static_names: tensors of fixed activation scales that are there.
+        static_shapes: of the tensors of fixed activation scales that are there, by name.
     """
 
     name: str
     note: str = ""
     scale_shape: tuple[int, ...] | None = None
-    static_names: tuple[str, ...] = ()
+    static_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def create(self, owner: nn.Module, cut: MatrixCut, factory: ParameterFactory) -> None:
         """Registers the tensors."""
@@ -54,17 +55,23 @@ class CompressedInt8:
             add("weight_scale", (cut.num_outputs, 1), torch.float32, outputs=Along(0))
         else:
             add("weight_scale", self.scale_shape, torch.float32)
-        for name in self.static_names:
-            add(name, (1,), torch.float32, other_dtypes=(torch.int8, torch.int32, torch.int64))
+        for name, shape in self.static_shapes.items():
+            add(name, shape, torch.float32, other_dtypes=(torch.int8, torch.int32, torch.int64))
 
     def matrix(self, owner: nn.Module, cut: MatrixCut) -> Int8Matrix:
         """Exact; the correction for a zero point follows from the weights."""
-        weight, scales = parameter_of(owner, "weight"), check_scales(parameter_of(owner, "weight_scale"))
+        weight, stored = parameter_of(owner, "weight"), parameter_of(owner, "weight_scale")
+
+        def of_zeros() -> Tensor:
+            rows = (weight == 0).all(1, keepdim=True)
+            return rows if self.scale_shape is None else rows.all().view(stored.shape)
+
+        scales = check_scales(stored, of_zeros=of_zeros)
         made = int8_matrix(weight, scales.reshape(-1).expand(cut.own_shape[0]).contiguous(), cut)
-        if "input_scale" not in self.static_names:
+        if "input_scale" not in self.static_shapes:
             return made
         scale, offset = check_scales(parameter_of(owner, "input_scale")).item(), 0.0
-        if "input_zero_point" in self.static_names:
+        if "input_zero_point" in self.static_shapes:
             offset = float(parameter_of(owner, "input_zero_point").item())
         bias = None
         if offset:
@@ -73,7 +80,15 @@ class CompressedInt8:
 
     def outline(self, cut: MatrixCut, dtype: torch.dtype) -> Int8Matrix:
         """See `MatrixFormat.outline`."""
-        return int8_outline(cut)
+        made = int8_outline(cut)
+        if "input_scale" not in self.static_shapes:
+            return made
+        bias = torch.empty_like(made.scales) if "input_zero_point" in self.static_shapes else None
+        return dataclasses.replace(made, static=StaticScale(1.0), bias=bias)
+
+    def needs_whole_rows(self, cut: MatrixCut) -> bool:
+        """See `MatrixFormat.needs_whole_rows`."""
+        return False
 
 
 @dataclass(frozen=True)
@@ -87,9 +102,10 @@ class CompressedPacked:
     Attributes:
         name, note: see `MatrixFormat`.
         bits: 4 or 8.
-        group_size: inputs of a group.
+        group_size: inputs of a group; -1 and 0 stand for all.
         is_symmetric: there are no zero points.
         has_group_index: `weight_g_idx` [in] says which group an input belongs to.
+        what: the matrix and where it is described, for errors.
     """
 
     name: str
@@ -98,6 +114,7 @@ class CompressedPacked:
     group_size: int
     is_symmetric: bool = True
     has_group_index: bool = False
+    what: str = "a packed matrix"
 
     def create(self, owner: nn.Module, cut: MatrixCut, factory: ParameterFactory) -> None:
         """Registers the tensors."""
@@ -106,8 +123,9 @@ class CompressedPacked:
         words = -(-cut.num_inputs // per_word)
         packed = Along(1, per_word, is_packed=True)
         add("weight_packed", (cut.num_outputs, words), torch.int32, outputs=Along(0), inputs=packed)
-        num_groups = cut.num_inputs // self.group_size
-        groups = None if self.has_group_index else Along(1, self.group_size)
+        group_size = self._group_size(cut)
+        num_groups = cut.num_inputs // group_size
+        groups = None if self.has_group_index else Along(1, group_size)
         add("weight_scale", (cut.num_outputs, num_groups), torch.float32, outputs=Along(0), inputs=groups)
         add("weight_shape", (2,), torch.int64, other_dtypes=(torch.int32,))
         if not self.is_symmetric:
@@ -125,14 +143,20 @@ class CompressedPacked:
             )
         half = 1 << (self.bits - 1)
         numbers = unpacked_words(packed.detach(), self.bits, 1)[:, : cut.own_shape[1]].to(torch.int16) - half
-        scales = check_scales(parameter_of(owner, "weight_scale"))
+        zeros = self._zeros(owner, cut, half)
+        groups = self._groups(owner, cut)
+        stored = parameter_of(owner, "weight_scale")
+
+        def of_zeros() -> Tensor:
+            is_zero = numbers == (0 if zeros is None else zeros[:, groups])
+            return only_zeros(is_zero, stored, torch.arange(len(numbers)), groups)
+
+        scales = check_scales(stored, of_zeros=of_zeros)
         if self._is_exact(cut):
             values = numbers.to(torch.int8)
             if self.bits == 4:
-                return grouped_matrix(values, scales, self.group_size, cut, packed)
+                return grouped_matrix(values, scales, self._group_size(cut), cut, packed)
             return int8_matrix(values, scales, cut)
-        zeros = self._zeros(owner, cut, half)
-        groups = self._groups(owner, cut)
 
         def dequantised(rows: slice) -> Tensor:
             values = numbers[rows].float()
@@ -145,12 +169,20 @@ class CompressedPacked:
     def outline(self, cut: MatrixCut, dtype: torch.dtype) -> Int4Matrix | Int8Matrix:
         """See `MatrixFormat.outline`."""
         is_int4 = self.bits == 4 and self._is_exact(cut)
-        return int4_outline(cut, self.group_size) if is_int4 else int8_outline(cut)
+        return int4_outline(cut, self._group_size(cut)) if is_int4 else int8_outline(cut)
+
+    def needs_whole_rows(self, cut: MatrixCut) -> bool:
+        """See `MatrixFormat.needs_whole_rows`."""
+        return not self._is_exact(cut)
 
     def _is_exact(self, cut: MatrixCut) -> bool:
         if not self.is_symmetric or self.has_group_index:
             return False
-        return fits_int4(cut, self.group_size) if self.bits == 4 else self.group_size == cut.num_inputs
+        group_size = self._group_size(cut)
+        return fits_int4(cut, group_size) if self.bits == 4 else group_size == cut.num_inputs
+
+    def _group_size(self, cut: MatrixCut) -> int:
+        return own_group(self.group_size, cut.num_inputs, self.what)
 
     def _zeros(self, owner: nn.Module, cut: MatrixCut, half: int) -> Tensor | None:
         if self.is_symmetric:
@@ -160,7 +192,8 @@ class CompressedPacked:
 
     def _groups(self, owner: nn.Module, cut: MatrixCut) -> Tensor:
         if not self.has_group_index:
-            return cut.positions(1, self.group_size) // self.group_size
+            group_size = self._group_size(cut)
+            return cut.positions(1, group_size) // group_size
         given = parameter_of(owner, "weight_g_idx")
         if ((given < 0) | (given >= parameter_of(owner, "weight_scale").shape[1])).any():
             raise CheckpointError(f"{source_of(given)} names groups that do not exist")

@@ -7,7 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from qanat.core.errors import CheckpointError
-from qanat.quant.formats.common import CheckpointScheme
+from qanat.quant.formats.common import (
+    WEIGHT_ONLY,
+    CheckpointScheme,
+    pair_of_sizes,
+    single_shape,
+    whole_number,
+)
 from qanat.quant.formats.compressed_matrix import CompressedInt8, CompressedPacked
 from qanat.quant.formats.fp8 import Fp8Blocks
 from qanat.quant.formats.gptq_matrix import NOTE as PACKED_NOTE
@@ -100,7 +106,7 @@ class _Formats:
         is_static = isinstance(activations, Mapping) and not activations.get("dynamic", False)
         bits, strategy = weights.get("num_bits"), weights.get("strategy")
         if form == "int-quantized" and bits == 8 and strategy in ("channel", "tensor"):
-            return self._int8(matrix, strategy, is_static)
+            return self._int8(matrix, strategy, is_static, has_activations=activations is not None)
         if form == "pack-quantized" and bits in (4, 8) and strategy in ("group", "channel"):
             return self._packed(weights, matrix, has_activations=activations is not None)
         if form == "float-quantized" and bits == 8:
@@ -116,12 +122,16 @@ class _Formats:
             "version does not read"
         )
 
-    def _int8(self, matrix: str, strategy: str, is_static: bool) -> CompressedInt8:
-        static = ("input_scale",) if is_static else ()
-        if is_static and f"{matrix}.input_zero_point" in self._source.headers:
-            static += ("input_zero_point",)
-        scale_shape = self._single(matrix) if strategy == "tensor" else None
-        return CompressedInt8("W8A8 static" if is_static else "W8A8", "", scale_shape, static)
+    def _int8(self, matrix: str, strategy: str, is_static: bool, *, has_activations: bool) -> CompressedInt8:
+        headers = self._source.headers
+        scale_shape = single_shape(headers, f"{matrix}.weight_scale") if strategy == "tensor" else None
+        if not has_activations:
+            return CompressedInt8("W8A16", WEIGHT_ONLY, scale_shape)
+        names = ["input_scale"] if is_static else []
+        if is_static and f"{matrix}.input_zero_point" in headers:
+            names.append("input_zero_point")
+        shapes = {name: single_shape(headers, f"{matrix}.{name}") for name in names}
+        return CompressedInt8("W8A8 static" if is_static else "W8A8", "", scale_shape, shapes)
 
     def _packed(self, weights: Mapping[str, Any], matrix: str, *, has_activations: bool) -> CompressedPacked:
         headers, bits, is_symmetric = (
@@ -130,34 +140,28 @@ class _Formats:
             bool(weights.get("symmetric", True)),
         )
         has_index = f"{matrix}.weight_g_idx" in headers
-        group_size = int(weights.get("group_size") or 0) if weights["strategy"] == "group" else 0
-        shape = headers.get(f"{matrix}.weight_scale")
-        if shape is not None and len(shape.shape) == 2 and group_size <= 0:
-            packed = headers.get(f"{matrix}.weight_packed")
-            group_size = packed.shape[1] * 32 // bits if packed is not None and len(packed.shape) == 2 else 0
+        group_size = 0
+        if weights["strategy"] == "group" and weights.get("group_size") is not None:
+            group_size = whole_number(weights, "group_size", 0, self._where)
         note = PACKED_NOTE if is_symmetric and not has_index and bits == 4 else ROUNDED_NOTE
         if has_activations:
             note = ""
-        return CompressedPacked(f"W{bits}A16", note, bits, group_size, is_symmetric, has_index)
+        return CompressedPacked(
+            f"W{bits}A16", note, bits, group_size, is_symmetric, has_index, f"{self._where}: {matrix}"
+        )
 
     def _fp8(self, weights: Mapping[str, Any], matrix: str, is_static: bool) -> Fp8Blocks | None:
-        unused = ("input_scale",) if is_static else ()
+        headers = self._source.headers
+        unused = {"input_scale": single_shape(headers, f"{matrix}.input_scale")} if is_static else {}
         strategy = weights.get("strategy")
         if strategy == "channel":
             return Fp8Blocks("FP8", block_shape=(1, 0), scale_name="weight_scale", unused=unused)
         if strategy == "tensor":
-            shape = self._single(matrix)
+            shape = single_shape(headers, f"{matrix}.weight_scale")
             return Fp8Blocks(
                 "FP8", block_shape=(0, 0), scale_name="weight_scale", scale_shape=shape, unused=unused
             )
-        block = weights.get("block_structure")
-        if strategy == "block" and isinstance(block, list) and len(block) == 2:
-            return Fp8Blocks(
-                "FP8 blocks", block_shape=(int(block[0]), int(block[1])), scale_name="weight_scale"
-            )
+        if strategy == "block":
+            block = pair_of_sizes(weights.get("block_structure"), f"{self._where}: block_structure")
+            return Fp8Blocks("FP8 blocks", block_shape=block, scale_name="weight_scale")
         return None
-
-    def _single(self, matrix: str) -> tuple[int, ...]:
-        """Shape of a tensor of one number, which is written with an axis or without."""
-        header = self._source.headers.get(f"{matrix}.weight_scale")
-        return () if header is not None and header.shape == () else (1,)

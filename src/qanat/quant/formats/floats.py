@@ -31,3 +31,7 @@ class FloatMatrix:
     def outline(self, cut: MatrixCut, dtype: torch.dtype) -> Tensor:
         """The same without values."""
         return torch.empty(cut.own_shape, dtype=dtype, device="meta")
+
+    def needs_whole_rows(self, cut: MatrixCut) -> bool:
+        """See `MatrixFormat.needs_whole_rows`."""
+        return False

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from qanat.core.errors import CheckpointError
-from qanat.quant.formats.common import CheckpointScheme
+from qanat.quant.formats.common import CheckpointScheme, pair_of_sizes, single_shape
 from qanat.quant.formats.fp8 import Fp8Blocks
 from qanat.quant.source import SchemeSource
 from qanat.quant.stored import MatrixFormat
@@ -28,7 +25,8 @@ def fp8_scheme(source: SchemeSource) -> CheckpointScheme:
         raise CheckpointError(
             f"{where}: quantization_config has fmt {section['fmt']!r}; this version reads e4m3"
         )
-    block = _block_shape(section, str(where))
+    given = section.get("weight_block_size")
+    block = pair_of_sizes(given, f"{where}: weight_block_size") if given is not None else None
     is_static = section.get("activation_scheme") == "static"
     left_out = [
         source.own_name(str(name)) or str(name) for name in section.get("modules_to_not_convert") or ()
@@ -46,33 +44,15 @@ def fp8_scheme(source: SchemeSource) -> CheckpointScheme:
         if not is_quantised(matrix):
             return None
         if block is None:
-            unused = ("input_scale",) if is_static else ()
+            headers = source.headers
+            unused = {"input_scale": single_shape(headers, f"{matrix}.input_scale")} if is_static else {}
             return Fp8Blocks(
                 "FP8",
                 block_shape=(0, 0),
                 scale_name="weight_scale",
-                scale_shape=_shape(source, matrix),
+                scale_shape=single_shape(headers, f"{matrix}.weight_scale"),
                 unused=unused,
             )
         return Fp8Blocks("FP8 blocks", block_shape=block)
 
     return CheckpointScheme("fp8", format_of, source.headers)
-
-
-def _shape(source: SchemeSource, matrix: str) -> tuple[int, ...]:
-    """Of the one scale of a matrix, which is written with an axis or without."""
-    header = source.headers.get(f"{matrix}.weight_scale")
-    return () if header is not None and header.shape == () else (1,)
-
-
-def _block_shape(section: Mapping[str, Any], where: str) -> tuple[int, int] | None:
-    block = section.get("weight_block_size")
-    if block is None:
-        return None
-    if (
-        not isinstance(block, list)
-        or len(block) != 2
-        or not all(isinstance(size, int) and size > 0 for size in block)
-    ):
-        raise CheckpointError(f"{where}: weight_block_size {block!r} is no pair of sizes")
-    return block[0], block[1]

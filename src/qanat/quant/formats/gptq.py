@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from qanat.core.errors import CheckpointError
-from qanat.quant.formats.common import CheckpointScheme
+from qanat.quant.formats.common import CheckpointScheme, whole_number
 from qanat.quant.formats.gptq_matrix import NOTE, ROUNDED_NOTE, Gptq
 from qanat.quant.source import SchemeSource
 from qanat.quant.stored import MatrixFormat
@@ -35,7 +35,7 @@ def gptq_scheme(source: SchemeSource) -> CheckpointScheme:
             f"{where} has checkpoint_format {section['checkpoint_format']!r}; this version reads gptq and gptq_v2"
         )
     excluded = _exclusions(section, where)
-    group_size = int(section.get("group_size", 128))
+    group_size = whole_number(section, "group_size", 128, where)
     is_exact = bits == 4 and is_symmetric and not is_ordered
 
     def format_of(matrix: str) -> MatrixFormat | None:
@@ -59,10 +59,13 @@ def _exclusions(section: Mapping[str, Any], where: str) -> list[re.Pattern[str]]
     """Patterns of the matrices that `dynamic` leaves out.
 
     Raises:
-        CheckpointError: a rule is no regular expression, or sets other bits for some matrices.
+        CheckpointError: `dynamic` is no object; a rule is no regular expression, or sets other bits for some matrices.
     """
     patterns = []
-    for rule, changes in (section.get("dynamic") or {}).items():
+    rules = section.get("dynamic") or {}
+    if not isinstance(rules, Mapping):
+        raise CheckpointError(f"{where}: dynamic is no object of rules")
+    for rule, changes in rules.items():
         if not rule.startswith("-:"):
             if changes:
                 raise CheckpointError(

@@ -15,14 +15,13 @@ from qanat.quant.convert import (
     grouped_matrix,
     int4_outline,
     int8_outline,
+    only_zeros,
     requantised,
     source_of,
 )
 from qanat.quant.cut import Along, MatrixCut, Registrar, parameter_of
-from qanat.quant.formats.nibbles import unpacked_words
+from qanat.quant.formats.nibbles import WORD_BITS, unpacked_words
 from qanat.quant.parameter import ParameterFactory
-
-WORD_BITS = 32
 
 NOTE = (
     "weights keep their values and scales; activations, which the checkpoint leaves in 16 bits, become int8"
@@ -43,7 +42,7 @@ class Gptq:
     Attributes:
         name, note: see `MatrixFormat`.
         bits: 4 or 8.
-        group_size: inputs of a group.
+        group_size: inputs of a group, of which the last may have fewer; -1 and 0 stand for all.
         is_ordered: groups are those of `g_idx`, in any order (`desc_act`); otherwise of neighbouring inputs.
         is_symmetric: zero points are half of the range.
         has_group_index: `g_idx` is there.
@@ -63,11 +62,12 @@ class Gptq:
         """Registers the tensors."""
         add = Registrar(owner, cut, factory).add
         per_word = WORD_BITS // self.bits
-        num_groups = -(-cut.num_inputs // self.group_size)
+        group_size = self._group_size(cut)
+        num_groups = -(-cut.num_inputs // group_size)
         packed = Along(0, per_word, is_packed=True)
         int32 = torch.int32
         add("qweight", (cut.num_inputs // per_word, cut.num_outputs), int32, outputs=Along(1), inputs=packed)
-        groups = None if self.is_ordered else Along(0, self.group_size)
+        groups = None if self.is_ordered else Along(0, group_size)
         zeros = (num_groups, -(-cut.num_outputs // per_word))
         add("qzeros", zeros, int32, outputs=Along(1, per_word), inputs=groups)
         scales = (num_groups, cut.num_outputs)
@@ -79,7 +79,6 @@ class Gptq:
         """Exact in int4 for symmetric files of four bits; rounded anew to int8 otherwise."""
         weight = parameter_of(owner, "qweight")
         numbers = unpacked_words(weight.detach(), self.bits, 0).t()
-        scales = check_scales(parameter_of(owner, "scales")).t()
         zeros = unpacked_words(parameter_of(owner, "qzeros").detach(), self.bits, 1).t()
         zeros = zeros[cut.positions(0, WORD_BITS // self.bits)].to(torch.int16) + self.zero_shift
         groups = self._groups(owner, cut)
@@ -89,10 +88,10 @@ class Gptq:
             raise CheckpointError(
                 f"{source_of(zero)} has other zero points than {half}, although config.json says sym"
             )
+        scales = self._scales(owner, numbers, zeros, groups)
         if self._is_exact(cut):
-            return grouped_matrix(
-                (numbers.to(torch.int8) - half).contiguous(), scales, self.group_size, cut, weight
-            )
+            values = (numbers.to(torch.int8) - half).contiguous()
+            return grouped_matrix(values, scales, self._group_size(cut), cut, weight)
 
         def dequantised(rows: slice) -> Tensor:
             difference = numbers[rows].float() - zeros[rows][:, groups].float()
@@ -102,15 +101,33 @@ class Gptq:
 
     def outline(self, cut: MatrixCut, dtype: torch.dtype) -> Int4Matrix | Int8Matrix:
         """See `MatrixFormat.outline`."""
-        return int4_outline(cut, self.group_size) if self._is_exact(cut) else int8_outline(cut)
+        return int4_outline(cut, self._group_size(cut)) if self._is_exact(cut) else int8_outline(cut)
+
+    def needs_whole_rows(self, cut: MatrixCut) -> bool:
+        """See `MatrixFormat.needs_whole_rows`."""
+        return not self._is_exact(cut)
+
+    def _group_size(self, cut: MatrixCut) -> int:
+        return self.group_size if self.group_size > 0 else cut.num_inputs
+
+    def _scales(self, owner: nn.Module, numbers: Tensor, zeros: Tensor, groups: Tensor) -> Tensor:
+        """Of each output and group, checked."""
+        stored = parameter_of(owner, "scales")
+
+        def of_zeros() -> Tensor:
+            is_zero = numbers == zeros[:, groups]
+            return only_zeros(is_zero, stored.t(), torch.arange(len(numbers)), groups).t()
+
+        return check_scales(stored, of_zeros=of_zeros).t()
 
     def _is_exact(self, cut: MatrixCut) -> bool:
         is_plain = self.bits == 4 and self.is_symmetric and not self.is_ordered
-        return is_plain and fits_int4(cut, self.group_size)
+        return is_plain and fits_int4(cut, self._group_size(cut))
 
     def _groups(self, owner: nn.Module, cut: MatrixCut) -> Tensor:
         """Which of the registered groups each input of the region belongs to."""
-        positions = cut.positions(1, self.group_size) // self.group_size
+        group_size = self._group_size(cut)
+        positions = cut.positions(1, group_size) // group_size
         if not self.has_group_index:
             return positions
         index = parameter_of(owner, "g_idx")
@@ -120,7 +137,7 @@ class Gptq:
             if ((given < 0) | (given >= num_groups)).any():
                 raise CheckpointError(f"{source_of(index)} names groups outside 0..{num_groups - 1}")
             return given
-        first = cut.shard.pieces[0][0] // self.group_size if cut.cuts_inputs and cut.shard is not None else 0
+        first = cut.shard.pieces[0][0] // group_size if cut.cuts_inputs and cut.shard is not None else 0
         if (given != positions + first).any():
             raise CheckpointError(
                 f"{source_of(index)} puts inputs into groups out of order, although config.json says desc_act false"

@@ -64,3 +64,7 @@ class MxFloats:
     def outline(self, cut: MatrixCut, dtype: torch.dtype) -> Int8Matrix:
         """See `MatrixFormat.outline`."""
         return int8_outline(cut)
+
+    def needs_whole_rows(self, cut: MatrixCut) -> bool:
+        """See `MatrixFormat.needs_whole_rows`."""
+        return True

@@ -5,6 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+WORD_BITS = 32
+"""Of the integers that small numbers are packed into."""
+
 FP4_MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 """E2M1: the three low bits of a code; the fourth is the sign (OCP Microscaling Formats 1.0)."""
 
@@ -15,7 +18,7 @@ EXPONENT_NAN = 255
 
 def unpacked_words(words: Tensor, bits: int, axis: int) -> Tensor:
     """Unsigned numbers of so many bits, lowest bits first, in the place of int32 words along an axis -> uint8."""
-    per_word, mask = 32 // bits, (1 << bits) - 1
+    per_word, mask = WORD_BITS // bits, (1 << bits) - 1
     parts = [((words >> (bits * place)) & mask).to(torch.uint8) for place in range(per_word)]
     axis %= words.dim()
     stacked = torch.stack(parts, axis + 1)
