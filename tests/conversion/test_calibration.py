@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from qanat.config.model_config import ModelConfig
 from qanat.conversion.calibration import calibrate, load, save
 from qanat.conversion.convert import Order, convert
+from qanat.core.errors import ConversionError
 from qanat.layers.mlp import Experts
 from qanat.models.loader import load_model
 from tests.support.forward import ForwardRunner
@@ -63,6 +64,17 @@ def test_results_are_kept(checkpoints: dict[str, Path], config: ModelConfig, tmp
     for name, each in measured.items():
         assert torch.equal(again[name].mean_square, each.mean_square)
         assert torch.equal(again[name].rows, each.rows)
+
+
+@pytest.mark.parametrize("size_bytes", [0, 3, 500, -10])
+def test_results_that_are_damaged_are_refused(
+    size_bytes: int, checkpoints: dict[str, Path], config: ModelConfig, tmp_path: Path
+) -> None:
+    path = tmp_path / "kept.npz"
+    save(calibrate(checkpoints["qwen3_5_moe-fused"], config, SEQUENCES[:1]), path)
+    path.write_bytes(path.read_bytes()[:size_bytes])
+    with pytest.raises(ConversionError, match=r"kept\.npz is damaged"):
+        load(path)
 
 
 def test_outputs_come_closer(checkpoints: dict[str, Path], config: ModelConfig, tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from qanat.conversion import target
 from qanat.conversion.convert import DESCRIPTION_NAME, REPORT_NAME, Converted, Order, Watcher, convert
 from qanat.conversion.error_report import by_part
-from qanat.conversion.journal import LOCK_NAME
+from qanat.conversion.journal import LOCK_NAME, lock_failure
 from qanat.conversion.target import aside_of, check_room
 from qanat.conversion.verify import verify_folder
 from qanat.core.errors import CapacityError, CheckpointError, ConfigError, ConversionError
@@ -250,6 +253,57 @@ def test_sources_that_cannot_be_converted(checkpoints: dict[str, Path], tmp_path
     with pytest.raises(CheckpointError, match=f"lacks tensor '{name}'"):
         convert(Order(broken, tmp_path / "other", "w8a8"))
     assert not (tmp_path / "out").exists() and not (tmp_path / "other").exists()
+
+
+def test_finished_files_are_checked_with_progress(checkpoints: dict[str, Path], tmp_path: Path) -> None:
+    source = checkpoints["qwen3_5_moe-fused"]
+    order = Order(source, tmp_path / "out", "w8a8", SMALL)
+    interrupted(order, 1 << 18)
+    size_bytes = sum(path.stat().st_size for path in aside_of(order.out).glob("*.safetensors"))
+    told: list[int] = []
+    read: list[int] = []
+    convert(order, Watcher(check=told.append, checked=read.append))
+    assert told == [size_bytes] and sum(read) == size_bytes > 0
+
+
+def test_what_an_ended_run_was_in_the_middle_of_is_removed_before_room_is_sought(
+    checkpoints: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = Order(checkpoints["qwen3-tied"], tmp_path / "out", "w8a8", SMALL)
+    interrupted(order, 1 << 17)
+    assert list(aside_of(order.out).glob("*.aside"))
+    with monkeypatch.context() as patched:
+        patched.setattr(target, "SPARE_BYTES", 1 << 60)
+        with pytest.raises(CapacityError):
+            convert(order)
+    assert not list(aside_of(order.out).glob("*.aside"))
+    assert list(aside_of(order.out).glob("*.safetensors")), "what is finished stays"
+
+
+def test_a_full_disk_is_left_as_it_was(
+    checkpoints: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(target, "SPARE_BYTES", 1 << 60)
+    with pytest.raises(CapacityError):
+        convert(Order(checkpoints["qwen3-tied"], tmp_path / "out", "w8a8"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_source_that_cannot_be_read_any_more_is_named(checkpoints: dict[str, Path], tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(checkpoints["qwen3-tied"], source)
+
+    def remove(size_bytes: int) -> None:
+        (source / "config.json").unlink(missing_ok=True)
+
+    with pytest.raises(ConversionError, match=r"source/config\.json cannot be read: No such file"):
+        convert(Order(source, tmp_path / "out", "w8a8", SMALL), Watcher(advance=remove))
+
+
+def test_a_disk_without_locks_is_not_taken_for_another_process(tmp_path: Path) -> None:
+    failure = lock_failure(tmp_path, OSError(errno.ENOTSUP, "Operation not supported"))
+    assert "cannot be locked: Operation not supported" in failure.message
+    assert "another process is writing" in lock_failure(tmp_path, BlockingIOError()).message
 
 
 def test_what_the_disk_cannot_hold_is_not_begun(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import subprocess
 from pathlib import Path
@@ -21,10 +22,21 @@ def folder(checkpoints: dict[str, Path], tmp_path: Path) -> Path:
 
 def test_all_is_well(folder: Path) -> None:
     read: list[int] = []
-    found = verify_folder(folder, read.append)
+    total: list[int] = []
+    found = verify_folder(folder, read.append, total.append)
+    assert total == [found.size_bytes]
     assert found.faults == () and found.num_files == len(list(folder.iterdir())) - 1
     assert sum(read) == found.size_bytes
     subprocess.run(["sha256sum", "--check", "--quiet", CHECKSUMS_NAME], cwd=folder, check=True)
+
+
+def test_progress_is_told_within_a_large_file(tmp_path: Path) -> None:
+    data = bytes(9 << 20)
+    (tmp_path / "model.safetensors").write_bytes(data)
+    (tmp_path / CHECKSUMS_NAME).write_text(f"{hashlib.sha256(data).hexdigest()}  model.safetensors\n")
+    read: list[int] = []
+    assert verify_folder(tmp_path, read.append).faults == ()
+    assert len(read) > 1 and sum(read) == len(data)
 
 
 def test_each_fault_is_named(folder: Path) -> None:

@@ -38,6 +38,7 @@ def test_graphs_change_nothing_but_how_steps_run(demo_server: ServerProcess, dem
     usual = answers(demo_server)
     assert count(demo_server, replays) > before
     assert count(demo_server, r"graph_captures_total\{.*\}") >= 1
+    assert count(demo_server, r"step_arena_misses_total\{.*\}") == 0, "the arena is as large as the plan says"
     with ServerProcess([str(demo_model), "--served-model-name", "demo", "--enforce-eager"]) as eager:
         assert answers(eager) == usual
         assert count(eager, replays) == 0

@@ -121,7 +121,7 @@ def _convert(source: Path, out: Path, options: QuantizeOptions) -> int:
             calibrate=calibrate,
             calibration=digest,
         )
-        done = convert(order, Watcher(bar.start, bar.advance, tell))
+        done = convert(order, Watcher(bar.start, bar.advance, tell, bar.check, bar.advance))
     _show(done, options)
     return 0
 
@@ -144,8 +144,7 @@ def _verify(words: Sequence[str], options: QuantizeOptions) -> int:
         raise ConfigError("--verify takes one folder: qanat quantize --verify OUT", param="--verify")
     folder = Path(words[0]).expanduser()
     with QuantizeBar(is_shown=not options.json) as bar:
-        bar.start(sum(path.stat().st_size for path in folder.glob("*.safetensors")), 0)
-        found = verify_folder(folder, bar.advance)
+        found = verify_folder(folder, bar.advance, bar.check)
     if options.json:
         _write_json({"folder": str(folder), **msgspec.to_builtins(found)})
     elif found.faults:

@@ -34,7 +34,11 @@ class QuantizeBar:
 
     def start(self, total: int, done: int) -> None:
         """There are so many bytes, and so many of them are done already."""
-        self._progress.update(self._task, total=total, completed=done)
+        self._progress.update(self._task, description="weights", total=total, completed=done)
+
+    def check(self, total: int) -> None:
+        """So many bytes of finished files are there, and are read."""
+        self._progress.update(self._task, description="checking files", total=total, completed=0)
 
     def advance(self, size_bytes: int) -> None:
         """So many bytes more are done."""

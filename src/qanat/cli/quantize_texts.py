@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qanat.cli.terminal import tell
 from qanat.config.model_config import ModelConfig
-from qanat.core.errors import ConfigError, InvalidRequestError
+from qanat.core.errors import ConfigError, ConversionError, InvalidRequestError
 
 if TYPE_CHECKING:
     from qanat.conversion.measure import Activations
@@ -65,7 +66,10 @@ class Calibration:
 
         kept = folder / RESULT_NAME
         if kept.is_file():
-            return load(kept)
+            try:
+                return load(kept)
+            except ConversionError as error:
+                tell(f"{error}; the texts are run through the model again")
         config = ModelConfig.from_folder(self._source)
         sequences = self.sequences(config)
         with LoadBar("calibrating") as bar, torch_threads(self._num_threads):

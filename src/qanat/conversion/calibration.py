@@ -5,8 +5,10 @@ Only one layer's weights are in memory at a time, whatever the model's size; eac
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -16,6 +18,8 @@ from qanat.config.model_config import ModelConfig
 from qanat.conversion.measure import NUM_PROBES, Activations
 from qanat.conversion.outline import inputs_of_experts
 from qanat.conversion.text_batches import TextBatch, batches_of
+from qanat.core.errors import ConversionError
+from qanat.core.whole_file import whole_file
 from qanat.kernels import ops
 from qanat.layers.mlp import Experts
 from qanat.models.accounting import check_complete, make_plan
@@ -155,23 +159,33 @@ class _Run:
 
 
 def save(activations: Mapping[str, Activations], path: Path) -> None:
-    """Writes what was measured, so that an interrupted conversion goes on with the same; see `load`."""
+    """Writes what was measured, so that an interrupted conversion goes on with the same; see `load`.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     arrays = {}
     for name, each in activations.items():
         arrays[f"{name}/mean_square"], arrays[f"{name}/rows"] = each.mean_square.numpy(), each.rows.numpy()
-    aside = path.with_name(f"aside-{path.name}")
-    with aside.open("wb") as file:
+    with whole_file(path) as file:
         np.savez(file, **arrays)
-    aside.rename(path)
 
 
 def load(path: Path) -> dict[str, Activations]:
-    """Reads what `save` wrote."""
-    with np.load(path, allow_pickle=False) as arrays:
-        names = [key.removesuffix("/rows") for key in arrays.files if key.endswith("/rows")]
-        return {
-            name: Activations(
-                torch.from_numpy(arrays[f"{name}/mean_square"]), torch.from_numpy(arrays[f"{name}/rows"])
-            )
-            for name in names
-        }
+    """Reads what `save` wrote.
+
+    Raises:
+        ConversionError: the file is damaged.
+        OSError: it cannot be read.
+    """
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            names = [key.removesuffix("/rows") for key in arrays.files if key.endswith("/rows")]
+            return {
+                name: Activations(
+                    torch.from_numpy(arrays[f"{name}/mean_square"]), torch.from_numpy(arrays[f"{name}/rows"])
+                )
+                for name in names
+            }
+    except (BadZipFile, zlib.error, ValueError, TypeError, KeyError, EOFError, AttributeError) as error:
+        raise ConversionError(f"{path} is damaged: {error}") from None

@@ -17,12 +17,20 @@ from qanat.conversion.measure import Activations
 from qanat.conversion.outline import outline
 from qanat.conversion.shard_writer import WrittenShard, write_shard
 from qanat.conversion.shards import INDEX_NAME, ShardPlan, description_of, index_of, plan_shards
-from qanat.conversion.target import aside_of, check_room, check_target, files_beside, finish, source_digest
+from qanat.conversion.target import (
+    aside_of,
+    check_room,
+    check_target,
+    files_beside,
+    finish,
+    reading,
+    source_digest,
+)
 from qanat.conversion.threads import torch_threads
 from qanat.core.errors import ConfigError, ConversionError
+from qanat.kernels.quantised import GROUP_SIZE
 from qanat.models.checkpoint import Checkpoint, open_checkpoint
 from qanat.quant.own import Precision
-from qanat.quant.rounding import GROUP_SIZE
 
 DESCRIPTION_NAME = "quant_model_description.json"
 REPORT_NAME = "quantization_report.json"
@@ -60,6 +68,8 @@ class Watcher:
     """Told how far the work is.
 
     Attributes:
+        check: called with the bytes of files that an earlier run finished, before they are read to be checked.
+        checked: called with bytes of them that have been read.
         total: called with (bytes of the source in all, those that an earlier run dealt with).
         advance: called with bytes dealt with.
         say: called with a sentence.
@@ -68,6 +78,8 @@ class Watcher:
     total: Callable[[int, int], None] = lambda total, done: None
     advance: Callable[[int], None] = lambda size_bytes: None
     say: Callable[[str], None] = lambda text: None
+    check: Callable[[int], None] = lambda size_bytes: None
+    checked: Callable[[int], None] = lambda size_bytes: None
 
 
 @dataclass(frozen=True)
@@ -99,8 +111,8 @@ def convert(order: Order, watcher: Watcher | None = None) -> Converted:
     Raises:
         ConfigError: the target must not be written, or holds the work of another conversion.
         CheckpointError: the source is broken, quantised already, or has a weight that is not finite.
-        CapacityError: the disk has no room.
-        ConversionError: something cannot be written.
+        CapacityError: the disk has no room; a folder that was not there is not made then.
+        ConversionError: something cannot be read or written.
     """
     begin = time.monotonic()
     watcher = watcher or Watcher()
@@ -111,6 +123,8 @@ def convert(order: Order, watcher: Watcher | None = None) -> Converted:
     shards = plan_shards(outline(checkpoint, config, order.scheme), order.max_shard_bytes)
     digest = source_digest(order.source)
     inputs = Inputs(VERSION, order.scheme, digest, order.calibration, order.max_shard_bytes)
+    if not aside_of(order.out).exists():
+        _check_room(order, shards)
     try:
         with Workplace(aside_of(order.out), inputs) as place:
             kept = _kept(place, shards, watcher)
@@ -122,8 +136,8 @@ def convert(order: Order, watcher: Watcher | None = None) -> Converted:
             _finish(order, place, shards, written)
     except OSError as error:
         raise ConversionError(
-            f"{aside_of(order.out)} cannot be written: {error.strerror}. Finished files are kept: once that is mended, "
-            "the same command goes on from there."
+            f"{error.filename or aside_of(order.out)} cannot be written: {error.strerror or error}. Finished files are "
+            "kept: once that is mended, the same command goes on from there."
         ) from error
     return Converted(
         out=order.out,
@@ -148,13 +162,16 @@ def _refuse_quantised(folder: Path, config: ModelConfig) -> None:
 def _kept(place: Workplace, shards: Sequence[ShardPlan], watcher: Watcher) -> dict[str, WrittenShard]:
     """Weight files of an earlier run that are as it left them."""
     sizes = {shard.name: shard.size_bytes for shard in shards}
+    watcher.check(sum(each.size_bytes for each in place.finished))
     kept = {}
     for each in place.finished:
         path = place.folder / each.name
-        if path.is_file() and path.stat().st_size == sizes.get(each.name) and sha256_of(path) == each.sha256:
+        is_whole = path.is_file() and path.stat().st_size == sizes.get(each.name)
+        if is_whole and sha256_of(path, watcher.checked) == each.sha256:
             kept[each.name] = each
         else:
             watcher.say(f"{each.name} is not as it was written, and is written again")
+            path.unlink(missing_ok=True)
     if kept:
         watcher.say(f"goes on with an interrupted conversion: {len(kept)} of {len(shards)} files are there")
     return kept
@@ -170,8 +187,8 @@ def _write_all(
 ) -> tuple[WrittenShard, ...]:
     """Writes the weight files that are not there yet; returns all, in order."""
     missing = [shard for shard in shards if shard.name not in kept]
-    beside_bytes = sum(path.stat().st_size for path in files_beside(order.source))
-    check_room(place.folder, sum(shard.size_bytes for shard in missing) + beside_bytes)
+    place.clear_unfinished()
+    _check_room(order, missing)
     place.record(tuple(kept.values()))
     activations: Mapping[str, Activations] = {}
     if missing and order.calibrate is not None:
@@ -186,6 +203,13 @@ def _write_all(
             )
         place.record(tuple(done.values()))
     return tuple(done[shard.name] for shard in shards)
+
+
+def _check_room(order: Order, shards: Sequence[ShardPlan]) -> None:
+    """Refuses to begin if the disk cannot hold these weight files and what is copied."""
+    with reading(order.source):
+        beside_bytes = sum(path.stat().st_size for path in files_beside(order.source))
+    check_room(aside_of(order.out), sum(shard.size_bytes for shard in shards) + beside_bytes)
 
 
 def _finish(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
@@ -12,6 +13,7 @@ import msgspec
 
 from qanat.conversion.shard_writer import WrittenShard
 from qanat.core.errors import ConfigError, ConversionError
+from qanat.core.whole_file import ASIDE_SUFFIX, whole_file
 
 JOURNAL_NAME = "conversion.json"
 LOCK_NAME = "conversion.lock"
@@ -58,7 +60,7 @@ class Workplace:
         inputs: of this conversion.
 
     Raises:
-        ConversionError: another process is at work in it, or it cannot be made.
+        ConversionError: another process is at work in it, or it cannot be made or locked.
         ConfigError: it holds the work of another conversion.
     """
 
@@ -71,9 +73,9 @@ class Workplace:
             raise ConversionError(f"{folder} cannot be written: {error.strerror}") from None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except OSError as error:
             os.close(self._lock)
-            raise ConversionError(f"another process is writing {folder}; wait for it, or stop it") from None
+            raise lock_failure(folder, error) from None
         try:
             self._progress = self._read(inputs)
         except ConfigError:
@@ -90,6 +92,11 @@ class Workplace:
         self._progress = Progress(self._progress.inputs, shards)
         write_whole(self.folder / JOURNAL_NAME, msgspec.json.encode(self._progress))
 
+    def clear_unfinished(self) -> None:
+        """Removes what an ended process was in the middle of writing: it takes room, and is written anew anyway."""
+        for path in self.folder.glob(f"*{ASIDE_SUFFIX}"):
+            path.unlink(missing_ok=True)
+
     def __enter__(self) -> Workplace:
         return self
 
@@ -101,7 +108,7 @@ class Workplace:
     def _read(self, inputs: Inputs) -> Progress:
         path = self.folder / JOURNAL_NAME
         if not path.is_file():
-            own = (LOCK_NAME, f"{JOURNAL_NAME}.aside")  # the latter if the first record was cut short
+            own = (LOCK_NAME, f"{JOURNAL_NAME}{ASIDE_SUFFIX}")  # the latter if the first record was cut short
             others = [each.name for each in self.folder.iterdir() if each.name not in own]
             if others:
                 raise ConfigError(
@@ -122,28 +129,38 @@ class Workplace:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Writes a file so that it is there as a whole or not at all, even if the machine stops."""
-    aside = path.with_name(f"{path.name}.aside")
-    with aside.open("wb") as file:
+    """Writes a file so that it is there as a whole or not at all.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    with whole_file(path) as file:
         file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.rename(path)
 
 
-def sync_folder(folder: Path) -> None:
-    """Brings the names in a folder to the disk."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def lock_failure(folder: Path, error: OSError) -> ConversionError:
+    """What to say when a folder's lock cannot be had: somebody has it, or the disk has no locks."""
+    if isinstance(error, BlockingIOError):
+        return ConversionError(f"another process is writing {folder}; wait for it, or stop it")
+    return ConversionError(
+        f"{folder} cannot be locked: {error.strerror or error}. Write to a disk that has locks, so that no other "
+        "process writes the same folder."
+    )
 
 
-def sha256_of(path: Path) -> str:
-    """Checksum of a file in hexadecimal digits."""
+def sha256_of(path: Path, advance: Callable[[int], None] = lambda size_bytes: None) -> str:
+    """Checksum of a file in hexadecimal digits.
+
+    Args:
+        path: of the file.
+        advance: told the size of each part that has been read.
+
+    Raises:
+        OSError: it cannot be read.
+    """
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(_BLOCK_BYTES):
             digest.update(block)
+            advance(len(block))
     return digest.hexdigest()

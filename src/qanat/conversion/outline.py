@@ -15,17 +15,17 @@ from torch import nn
 
 from qanat.config.model_config import ModelConfig
 from qanat.core.errors import CheckpointError
+from qanat.kernels.quantised import GROUP_SIZE
 from qanat.models.accounting import check_complete, make_plan
 from qanat.models.checkpoint import Checkpoint
 from qanat.models.decoder import CausalLM
 from qanat.models.registry import build_model
+from qanat.models.safetensors_file import FLOAT_DTYPES, ITEM_BYTES
 from qanat.models.units import load_units
 from qanat.models.weights import DropRule, Target
 from qanat.quant.own import Precision, precision_of
-from qanat.quant.rounding import GROUP_SIZE
 
 FLOAT = "FLOAT"
-_ITEM_BYTES = {"I8": 1, "F16": 2, "BF16": 2, "F32": 4}
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class OutputTensor:
     @property
     def size_bytes(self) -> int:
         """Of its data."""
-        return math.prod(self.shape) * _ITEM_BYTES[self.dtype]
+        return math.prod(self.shape) * ITEM_BYTES[self.dtype]
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Piece:
     @property
     def source_bytes(self) -> int:
         """Read for it."""
-        return math.prod(self.shape) * _ITEM_BYTES[self.dtype]
+        return math.prod(self.shape) * ITEM_BYTES[self.dtype]
 
     def outputs(self) -> list[OutputTensor]:
         """The tensors that are written for it, in this order."""
@@ -110,7 +110,7 @@ def outline(checkpoint: Checkpoint, config: ModelConfig, scheme: str) -> list[Pi
     pieces: list[Piece] = []
     for file in checkpoint.files:
         for name, entry in sorted(file.entries.items(), key=lambda item: item[1].start):
-            if entry.dtype not in _ITEM_BYTES:
+            if entry.dtype not in FLOAT_DTYPES:
                 raise CheckpointError(
                     f"tensor {name!r} in {file.path} has type {entry.dtype}, which is no float"
                 )

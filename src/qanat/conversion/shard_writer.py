@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import BinaryIO
@@ -17,6 +16,7 @@ from qanat.conversion.measure import Activations, ErrorMeter
 from qanat.conversion.outline import Piece
 from qanat.conversion.shards import ShardPlan
 from qanat.core.errors import CheckpointError
+from qanat.core.whole_file import whole_file
 from qanat.kernels.quantised import QuantisedMatrix
 from qanat.models.checkpoint import Checkpoint
 from qanat.quant.own import TABLES, Precision
@@ -66,10 +66,9 @@ def write_shard(
         CheckpointError: a weight is not finite.
         OSError: the file cannot be written.
     """
-    aside = folder / f"{shard.name}.aside"
     digest = hashlib.sha256()
     errors: list[MatrixError] = []
-    with aside.open("wb") as file:
+    with whole_file(folder / shard.name) as file:
         out = _Out(file, digest)
         out.write(shard.header())
         for piece in shard.pieces:
@@ -78,9 +77,6 @@ def write_shard(
                 writer.copy()
             else:
                 errors.append(writer.quantise(piece.precision, activations.get(piece.inputs)))
-        file.flush()
-        os.fsync(file.fileno())
-    aside.rename(folder / shard.name)
     return WrittenShard(shard.name, (folder / shard.name).stat().st_size, digest.hexdigest(), tuple(errors))
 
 

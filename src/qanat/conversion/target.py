@@ -5,15 +5,17 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from qanat.config.weight_digest import weight_digest
-from qanat.conversion.journal import JOURNAL_NAME, LOCK_NAME, sha256_of, sync_folder, write_whole
+from qanat.conversion.journal import JOURNAL_NAME, LOCK_NAME, sha256_of, write_whole
 from qanat.conversion.verify import CHECKSUMS_NAME
 from qanat.core.errors import CapacityError, ConfigError, ConversionError
+from qanat.core.whole_file import sync_folder
 
-ASIDE_SUFFIX = ".partial"
+PARTIAL_SUFFIX = ".partial"
 SPARE_BYTES = 64 << 20
 """Room that stays free beside what is written."""
 
@@ -24,7 +26,7 @@ NOT_COPIED = ("*.index.json",)
 
 def aside_of(out: Path) -> Path:
     """The folder in which the work is done, beside the one that it becomes."""
-    return out.with_name(out.name + ASIDE_SUFFIX)
+    return out.with_name(out.name + PARTIAL_SUFFIX)
 
 
 def check_target(source: Path, out: Path) -> None:
@@ -63,8 +65,33 @@ def check_room(folder: Path, needed_bytes: int) -> None:
         )
 
 
+@contextmanager
+def reading(source: Path) -> Iterator[None]:
+    """Within it the source is read: what fails there is not the folder that is written.
+
+    Raises:
+        ConversionError: instead of an OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise ConversionError(
+            f"{error.filename or source} cannot be read: {error.strerror or error}. Finished files are kept: once that "
+            "is mended, the same command goes on from there."
+        ) from error
+
+
 def source_digest(folder: Path) -> str:
-    """Tells whether the source is still the same: names, sizes, times, headers and samples of its weight files."""
+    """Tells whether the source is still the same: names, sizes, times, headers and samples of its weight files.
+
+    Raises:
+        ConversionError: one cannot be read.
+    """
+    with reading(folder):
+        return _digest_of(folder)
+
+
+def _digest_of(folder: Path) -> str:
     digest = hashlib.sha256(weight_digest(folder).encode())
     for path in [folder / "config.json", *sorted(folder.glob("*.safetensors"))]:
         about = path.stat()
@@ -91,10 +118,11 @@ def finish(
         checksums: of the weight files, by name.
 
     Raises:
-        ConversionError: the name has been taken meanwhile.
+        ConversionError: the name has been taken meanwhile, or a file of the source cannot be read.
     """
     sums = dict(checksums)
-    contents = {path.name: path.read_bytes() for path in files_beside(source)} | dict(made)
+    with reading(source):
+        contents = {path.name: path.read_bytes() for path in files_beside(source)} | dict(made)
     for name, data in contents.items():
         write_whole(folder / name, data)
         sums[name] = sha256_of(folder / name)

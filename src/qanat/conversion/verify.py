@@ -31,12 +31,17 @@ class Verified(msgspec.Struct, frozen=True):
     faults: tuple[str, ...]
 
 
-def verify_folder(folder: Path, advance: Callable[[int], None] = lambda size_bytes: None) -> Verified:
+def verify_folder(
+    folder: Path,
+    advance: Callable[[int], None] = lambda size_bytes: None,
+    begin: Callable[[int], None] = lambda size_bytes: None,
+) -> Verified:
     """Compares every file with its checksum, and looks for weight files without one.
 
     Args:
         folder: that `qanat quantize` wrote.
-        advance: told the size of each file that has been read.
+        advance: told the size of each part that has been read.
+        begin: told the size of all files on the list before the first is read.
 
     Raises:
         CheckpointError: it has no checksums, or they cannot be read.
@@ -44,20 +49,20 @@ def verify_folder(folder: Path, advance: Callable[[int], None] = lambda size_byt
     sums = read_checksums(folder)
     faults: list[str] = []
     size_bytes = 0
+    begin(sum(path.stat().st_size for path in map(folder.joinpath, sums) if path.is_file()))
     for name, wanted in sums.items():
         path = folder / name
         if not path.is_file():
             faults.append(f"{name} is missing")
             continue
         try:
-            got = sha256_of(path)
+            got = sha256_of(path, advance)
         except OSError as error:
             faults.append(f"{name} cannot be read: {error.strerror}")
             continue
         if got != wanted:
             faults.append(f"{name} is not what was written: its SHA-256 is {got}, the list has {wanted}")
         size_bytes += path.stat().st_size
-        advance(path.stat().st_size)
     strangers = sorted(path.name for path in folder.glob("*.safetensors") if path.name not in sums)
     faults += [f"{name} is not on the list of files" for name in strangers]
     return Verified(len(sums), size_bytes, tuple(faults))

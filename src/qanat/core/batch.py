@@ -123,12 +123,14 @@ class GraphUse(msgspec.Struct, frozen=True):
         is_decode: every row computed one token.
         reason: why no graph stood for it, if it ran eagerly.
         capture_s: seconds that capturing its graph took; 0 if the graph was there.
+        num_arena_misses: outputs since the pass before that the arena had no room for.
     """
 
     kind: str
     is_decode: bool
     reason: str = ""
     capture_s: float = 0.0
+    num_arena_misses: int = 0
 
 
 class StepOutput(msgspec.Struct, frozen=True):

@@ -26,6 +26,7 @@ from qanat.core.cache_entry import (
     read_index,
     write_entry,
 )
+from qanat.core.whole_file import sync_folder
 
 SHARE_OF_DISK = 0.5
 """Without a bound of its own the cache takes at most so much of what is free with the cache empty."""
@@ -219,7 +220,7 @@ class CacheFolder:
                 descriptor, pieces, key=key, made_by=made_by, label=label, description=description
             )
             os.rename(fresh, final)
-            _sync_folder(self.path)
+            sync_folder(self.path)
             return size
         except OSError as error:
             fresh.unlink(missing_ok=True)
@@ -318,15 +319,6 @@ def _lock(descriptor: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except OSError:
         return False
-
-
-def _sync_folder(path: Path) -> None:
-    """Brings the new name to the disk, too."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _mib(size_bytes: int) -> str:

@@ -19,12 +19,14 @@ class GraphCounts(msgspec.Struct, frozen=True):
         num_eager_decodes: steps of decoding rows alone that ran eagerly, by reason.
         num_captures: graphs captured.
         capture_s: seconds that capturing took.
+        num_arena_misses: outputs of native ops that the arena had no room for.
     """
 
     num_replays: Mapping[str, int] = {}
     num_eager_decodes: Mapping[str, int] = {}
     num_captures: int = 0
     capture_s: float = 0.0
+    num_arena_misses: int = 0
 
 
 class GraphCounter:
@@ -35,6 +37,7 @@ class GraphCounter:
         self._eager: dict[str, int] = {}
         self._num_captures = 0
         self._capture_s = 0.0
+        self._num_arena_misses = 0
 
     def add(self, use: GraphUse) -> None:
         """Takes one step into account."""
@@ -42,13 +45,20 @@ class GraphCounter:
             self._replays[use.kind] = self._replays.get(use.kind, 0) + 1
         elif use.is_decode:
             self._eager[use.reason] = self._eager.get(use.reason, 0) + 1
+        self._num_arena_misses += use.num_arena_misses
         if use.capture_s:
             self._num_captures += 1
             self._capture_s += use.capture_s
 
     def counts(self) -> GraphCounts:
         """What was counted so far; a copy."""
-        return GraphCounts(dict(self._replays), dict(self._eager), self._num_captures, self._capture_s)
+        return GraphCounts(
+            dict(self._replays),
+            dict(self._eager),
+            self._num_captures,
+            self._capture_s,
+            self._num_arena_misses,
+        )
 
 
 def total_graph_counts(every: Sequence[GraphCounts]) -> GraphCounts:
@@ -58,6 +68,7 @@ def total_graph_counts(every: Sequence[GraphCounts]) -> GraphCounts:
         _added([one.num_eager_decodes for one in every]),
         sum(one.num_captures for one in every),
         sum(one.capture_s for one in every),
+        sum(one.num_arena_misses for one in every),
     )
 
 

@@ -77,6 +77,10 @@ class Int8Matrix:
         return replace(self, values=self.values[index], scales=self.scales[index], bias=bias)
 
 
+GROUP_SIZE = 32
+"""Inputs that share a scale in our own 4-bit scheme."""
+
+
 @dataclass(frozen=True)
 class Int4Matrix:
     """W4A8: value times the scale of its group of inputs. For experts both tensors have a leading axis [E].

@@ -30,10 +30,11 @@ DTYPES = {
 }  # fmt: skip
 """Types that can be read. Exponents (E8M0) are read as the bytes that they are."""
 
-_ITEM_BYTES = {
+ITEM_BYTES = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "U16": 2, "I16": 2, "F16": 2,
     "BF16": 2, "U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8,
 }  # fmt: skip
+"""Bytes of one value of each type that the format has."""
 
 
 @dataclass(frozen=True)
@@ -161,9 +162,9 @@ def _check_entries(
             begin, end = (int(offset) for offset in raw["data_offsets"])
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"{path}: the entry of tensor {name!r} is malformed") from error
-        if dtype not in _ITEM_BYTES:
+        if dtype not in ITEM_BYTES:
             raise CheckpointError(f"{path}: tensor {name!r} has the unknown type {dtype!r}")
-        wanted = math.prod(shape) * _ITEM_BYTES[dtype]
+        wanted = math.prod(shape) * ITEM_BYTES[dtype]
         if min(begin, *shape, 0) < 0 or end - begin != wanted:
             raise CheckpointError(
                 f"{path}: tensor {name!r} of type {dtype} and shape {list(shape)} needs {wanted} bytes, "

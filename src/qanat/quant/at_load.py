@@ -17,12 +17,11 @@ from torch import Tensor, nn
 from qanat.core.decision import Decision
 from qanat.core.errors import CheckpointError
 from qanat.kernels import ops
-from qanat.kernels.quantised import Int4Matrix, Int8Matrix, QuantisedMatrix
+from qanat.kernels.quantised import GROUP_SIZE, Int4Matrix, Int8Matrix, QuantisedMatrix
 from qanat.quant.base import ExpertSizes, ExpertsMethod, LinearMethod, LinearSizes, Measure, StoredKind
 from qanat.quant.cut_inputs import cut_inputs
 from qanat.quant.own import Precision, precision_of
 from qanat.quant.parameter import ParameterFactory, ParameterInfo, Shard, WeightParameter, linear_info
-from qanat.quant.rounding import GROUP_SIZE
 from qanat.quant.unquantized import UnquantizedExperts, UnquantizedLinear
 
 

@@ -11,8 +11,8 @@ import enum
 
 from torch import Tensor
 
-from qanat.kernels.quantised import QuantisedMatrix
-from qanat.quant.rounding import GROUP_SIZE, quantise_int4, quantise_int8
+from qanat.kernels.quantised import GROUP_SIZE, QuantisedMatrix
+from qanat.quant.rounding import quantise_int4, quantise_int8
 
 NEVER = ("mlp.gate", "shared_expert_gate", "in_proj_a", "in_proj_b")
 """Ends of the names of layers that stay in float."""

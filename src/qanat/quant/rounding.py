@@ -18,12 +18,10 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 from torch import Tensor
 
-from qanat.kernels.quantised import Int4Matrix, Int8Matrix
+from qanat.kernels.quantised import GROUP_SIZE, Int4Matrix, Int8Matrix
 
 INT8_MAX = 127
 INT4_MIN, INT4_MAX = -8, 7
-GROUP_SIZE = 32
-"""Inputs that share a scale in our own 4-bit scheme."""
 
 INT8_TRIALS = (126.0, 127.0, 128.0)
 INT4_TRIALS = (7.75, 8.25, 7.25, 6.75, 8.75)

@@ -64,6 +64,11 @@ COUNTERS: tuple[tuple[str, str, Callable[[EngineStats], float]], ...] = (
     ),
     (f"{OWN_PREFIX}graph_captures", "Graphs captured.", lambda one: one.graphs.num_captures),
     (f"{OWN_PREFIX}graph_capture_seconds", "Seconds that it took.", lambda one: one.graphs.capture_s),
+    (
+        f"{OWN_PREFIX}step_arena_misses",
+        "Outputs of native ops that the arena of a step had no room for.",
+        lambda one: one.graphs.num_arena_misses,
+    ),
 )
 """Name, meaning and source of the plain counters."""
 

@@ -9,7 +9,9 @@ import pytest
 import torch
 
 from qanat.config.graphs import GraphSettings
+from qanat.core.graph_counts import GraphCounter, total_graph_counts
 from qanat.kernels import ops
+from qanat.kernels.native import arena
 from qanat.models.dummy import load_dummy
 from qanat.worker.graphs.runner import NO_GRAPHS, PROFILED, TOO_LARGE
 from qanat.worker.heap import heap_bytes
@@ -57,6 +59,19 @@ def test_profiled_steps_run_eagerly() -> None:
     driver.runner.run = driver.runner.run_profiled  # type: ignore[method-assign]
     driver.step_all()
     assert (driver.uses[-1].kind, driver.uses[-1].reason) == ("eager", PROFILED)
+
+
+def test_outputs_that_the_arena_has_no_room_for_are_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arena, "_STEP_ARENA", [arena.make_arena(64)])
+    driver = decoding(driver_of(None), 1)
+    driver.step_all()
+    assert all(use.num_arena_misses > 0 for use in driver.uses)
+    assert sum(use.num_arena_misses for use in driver.uses) <= arena.num_missed()
+    counter = GraphCounter()
+    for use in driver.uses:
+        counter.add(use)
+    total = total_graph_counts([counter.counts(), counter.counts()])
+    assert total.num_arena_misses == 2 * sum(use.num_arena_misses for use in driver.uses)
 
 
 def test_scores_of_more_rows_than_the_plan_allows_are_computed_afterwards() -> None:

@@ -14,13 +14,10 @@ from qanat.config.model_config import ModelConfig
 from qanat.config.model_parts import MoeConfig
 from qanat.kernels.cases.case import MAX_DECODE_ROWS, VALUE_TYPES, Call, Case, function_of, random_values
 from qanat.kernels.native.limits import FLOAT, INT8
-from qanat.kernels.quantised import Int4Matrix, Int8Matrix, QuantisedMatrix
+from qanat.kernels.quantised import GROUP_SIZE, Int4Matrix, Int8Matrix, QuantisedMatrix
 
 Shape = tuple[int, int]
 """(outputs, inputs)."""
-
-GROUP_SIZE = 32
-"""Inputs of an int4 matrix that share a scale."""
 
 
 def product_cases(model: ModelConfig, rows: int, kind: str) -> Iterator[Case]:

@@ -59,6 +59,12 @@ def step_arena() -> Any:
     return _STEP_ARENA[0]
 
 
+def num_missed() -> int:
+    """Outputs that found no room in the process's arena since it was made; 0 while there is none."""
+    arena = _STEP_ARENA[0]
+    return 0 if arena is None else int(arena.num_missed)
+
+
 @contextmanager
 def outputs_in(arena: Any) -> Iterator[None]:
     """Within it, outputs of this thread's ops lie in this arena instead."""

@@ -15,6 +15,7 @@ from torch import Tensor
 from qanat.config.graphs import EAGER, FULL, PIECEWISE, GraphSettings
 from qanat.core.batch import GraphUse
 from qanat.kernels import ops
+from qanat.kernels.native.arena import num_missed
 from qanat.kernels.native.graph import GraphCaptureError
 from qanat.models.decoder import CausalLM
 from qanat.worker.batch_inputs import RowWork, build_inputs, check_blocks
@@ -120,6 +121,7 @@ class GraphRunner:
         if maker is not None and settings.sizes:
             self._buffers = StepBuffers(settings.max_size, table, cache, block_size)
         self._captured: dict[_Key, _Captured | None] = {}
+        self._num_missed = num_missed()
 
     def run(self, works: Sequence[RowWork], is_profiled: bool = False) -> Forward:
         """Computes the rows' hidden states.
@@ -144,7 +146,9 @@ class GraphRunner:
         self._buffers.fill(works)
         captured.graph.replay()
         scores = captured.scores.of_first(len(works)) if captured.scores is not None else None
-        return Forward(captured.hidden, scores, GraphUse(key.kind, is_decode, "", capture_s))
+        return Forward(
+            captured.hidden, scores, GraphUse(key.kind, is_decode, "", capture_s, self._new_misses())
+        )
 
     def scores(self, hidden: Tensor) -> Scores:
         """Of rows [n, C], outside any graph."""
@@ -168,7 +172,12 @@ class GraphRunner:
     def _eager(self, works: Sequence[RowWork], is_decode: bool, reason: str) -> Forward:
         token_ids, context = build_inputs(works, self._table, self._cache, self._model, self._block_size)
         hidden = self._model(token_ids, context)
-        return Forward(hidden, None, GraphUse(EAGER, is_decode, reason))
+        return Forward(hidden, None, GraphUse(EAGER, is_decode, reason, num_arena_misses=self._new_misses()))
+
+    def _new_misses(self) -> int:
+        """Outputs that found no room in the arena since the last pass, those of its scores among them."""
+        before, self._num_missed = self._num_missed, num_missed()
+        return max(self._num_missed - before, 0)  # a larger arena begins to count anew
 
     def _capture(self, key: _Key, buffers: StepBuffers) -> float:
         """Records a pass over padding alone, so that nothing is lost if it fails; returns the seconds it took."""
