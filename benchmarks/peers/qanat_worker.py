@@ -42,7 +42,6 @@ def main(arguments: list[str]) -> int:
                 "kv_bytes_per_token": llm.memory_plan.block_bytes / llm.memory_plan.block_size,
                 "prefill_macs": prefill.float_macs + prefill.int8_macs,
                 "is_integer": prefill.int8_macs > prefill.float_macs,
-                "quantization": opened.facts()["quantization"],
             }
         )
         for line in sys.stdin:
