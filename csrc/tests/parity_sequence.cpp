@@ -9,18 +9,21 @@ std::string name_of(const char* kernel, Variant variant, const char* more) {
     return std::string(kernel) + "," + variant.name() + "," + more;
 }
 
-// Two requests of 70 and 3 rows in a cache of blocks of 16, heads in groups of one and of four.
-void run_attention(const InstructionSet& set, Variant variant) {
+// Two requests of 70 and 3 rows in a cache of blocks of 16, heads in groups of one and of five.
+void run_cached(const InstructionSet& set, Variant variant, bool is_cache_int8) {
     constexpr size_t kBlock = 16, kRows = 73, kBlocks = 7, kKvHeads = 2, kDim = 48;
     for (const size_t group : {1u, 5u}) {
-        const std::string name = name_of("attention", variant, group == 1 ? "alone" : "groups");
+        const std::string shape = group == 1 ? "alone" : "groups";
+        const std::string name = name_of("attention", variant, (shape + (is_cache_int8 ? "_int8" : "")).c_str());
         Generator generator(name);
-        const size_t num_heads = group * kKvHeads, half = kBlocks * kBlock * kKvHeads * kDim;
+        const Kind kind = is_cache_int8 ? Kind::kInt8 : variant.is_bf16 ? Kind::kBf16 : Kind::kFp32;
+        const size_t num_heads = group * kKvHeads, head_size = is_cache_int8 ? kDim + sizeof(float) : kDim;
+        const size_t half = kBlocks * kBlock * kKvHeads * head_size;
         Values q(generator, kRows * num_heads * kDim, variant.is_bf16, variant.has_specials);
         Values gate(generator, kRows * num_heads * kDim, variant.is_bf16, variant.has_specials);
         Values k(generator, kRows * kKvHeads * kDim, variant.is_bf16, variant.has_specials);
         Values v(generator, kRows * kKvHeads * kDim, variant.is_bf16, variant.has_specials);
-        Values cache(2 * half, variant.is_bf16), out(kRows * num_heads * kDim, variant.is_bf16);
+        Values cache(is_cache_int8 ? half : 2 * half, is_cache_int8 || variant.is_bf16), out(kRows * num_heads * kDim, variant.is_bf16);
         const int32_t tables[] = {4, 2, 0, 6, 5, 1, 0, 0, 0, 0};
         std::vector<int64_t> slots;
         std::vector<int32_t> requests, positions;
@@ -30,15 +33,19 @@ void run_attention(const InstructionSet& set, Variant variant) {
             positions.push_back(position);
             slots.push_back(tables[request * 5 + position / kBlock] * static_cast<int64_t>(kBlock) + position % kBlock);
         }
-        set.kernels->store({k.rows(kKvHeads, kDim), v.rows(kKvHeads, kDim), cache.data(), variant.is_bf16, half,
+        set.kernels->store({k.rows(kKvHeads, kDim), v.rows(kKvHeads, kDim), cache.data(), kind, half,
                             slots.data(), kKvHeads, kDim}, 0, kRows);
-        set.kernels->attention({q.rows(num_heads, kDim), gate.rows(num_heads, kDim), cache.data(), variant.is_bf16, half,
+        set.kernels->attention({q.rows(num_heads, kDim), gate.rows(num_heads, kDim), cache.data(), kind, half,
                                 tables, 5, requests.data(), positions.data(), out.data(), variant.is_bf16, kBlock,
                                 num_heads, kKvHeads, kDim, 0.14433756f}, 0, kRows * kKvHeads);
         Report report(set, name);
         report.add(cache);
         report.add(out);
     }
+}
+
+void run_attention(const InstructionSet& set, Variant variant) {
+    for (const bool is_cache_int8 : {false, true}) run_cached(set, variant, is_cache_int8);
 }
 
 constexpr Span kSpans[] = {{0, 5, 2, 1}, {5, 1, 0, 0}, {6, 3, 1, 0}};
