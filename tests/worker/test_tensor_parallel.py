@@ -58,6 +58,11 @@ def generate(config: ResolvedConfig, group: ParallelGroup, is_profiled: bool = F
     worker.load()
     if is_profiled:
         worker.profiler.start()
+    return play(worker)
+
+
+def play(worker: Worker) -> Answers:
+    """What `generate` says, on a worker that is loaded."""
     new_rows, rows = [], []
     for row, length in enumerate(PROMPT_LENGTHS):
         sampling = SamplingParams(temperature=0.0, max_tokens=99, logprobs=3, prompt_logprobs=1)

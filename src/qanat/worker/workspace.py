@@ -28,7 +28,9 @@ Of P ranks that share the model, each has the sizes of its own share in these mo
 
     collectives T H (P + 2) f + N V f          the ranks' partial sums and their total; the joined scores
 
-Graphs keep one more such moment, without the scores and states, of as many tokens as the largest of them has.
+Graphs keep one more such moment, without the scores and states, of as many tokens as the largest of them has; with it
+the results of exchanges, T H f + N V f where ranks share the model. Inputs and results of what is called from Python
+between a graph's parts lie there like those of native ops.
 
 N = max(1, 32 MiB / (V f)) rows, but not more than there can be. The sampler and the log-probabilities work on at most
 2^20 logits (or one row) at a time and hold 96 bytes for each where all of them are equal, 20 in the usual case.
@@ -89,11 +91,14 @@ def arena_bytes(config: ResolvedConfig) -> int:
 
 
 def graph_bytes(config: ResolvedConfig) -> int:
-    """Room for the outputs of native ops of the largest graph, in which the smaller ones lie too; 0 without graphs."""
+    """Room for what the largest graph computes, in which the smaller ones lie too; 0 without graphs."""
     num_tokens = config.graphs.max_size
     if not num_tokens:
         return 0
-    return _outputs_bytes(config, num_tokens, min(num_tokens, logits_chunk_rows(config)))
+    num_scored_rows, model = min(num_tokens, logits_chunk_rows(config)), config.model
+    exchanged = num_tokens * model.hidden_size + num_scored_rows * model.vocab_size
+    results = FP32_BYTES * exchanged if config.tensor_parallel_size > 1 else 0
+    return _outputs_bytes(config, num_tokens, num_scored_rows) + results
 
 
 def _outputs_bytes(config: ResolvedConfig, num_tokens: int, num_scored_rows: int) -> int:

@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from qanat.core.errors import QanatError
-from qanat.kernels.native.arena import NO_ARENA, outputs_in
+from qanat.kernels.native.aliases import alias, map_tensors, tensors_in
+from qanat.kernels.native.arena import NO_ARENA, new, outputs_in
 from qanat.kernels.native.module import native
 from qanat.kernels.native.register import NATIVE
 from qanat.kernels.recording import CURRENT, host_call
@@ -39,6 +40,7 @@ class NativeGraph:
         result: what the call returned; `replay` writes new values to the same tensors.
         num_ops: native ops on its tapes.
         host_nodes: names of the functions that are called between the tapes, in order.
+        arena: where what it computes lies; its `used_bytes` are those of the result.
     """
 
     def __init__(self, recorder: _Recorder, result: Any) -> None:
@@ -47,6 +49,7 @@ class NativeGraph:
         self.num_ops = sum(tape.num_ops for tape in recorder.tapes)
         self._steps = tuple(recorder.steps)
         self._kept = tuple(recorder.kept)
+        self.arena = recorder.arena
         self.replay: Callable[[], None] = self._steps[0] if len(self._steps) == 1 else self._replay
         """Runs everything again, on what the inputs hold by now."""
 
@@ -60,14 +63,14 @@ def capture(function: Callable[[], Any], arena: Any, host_ops: Collection[str] =
 
     Args:
         function: reads nothing but tensors that stay where they are; its native ops go on tapes.
-        arena: where outputs of native ops lie, as if it were empty: whoever shares its memory must not need it while
-            the graph replays, nor may the graph's results be needed after another replay there.
+        arena: where outputs of ops and host nodes lie, as if it were empty: whoever shares its memory must not need it
+            while the graph replays, nor may the graph's results be needed after another replay there.
         host_ops: ops that are called from Python at each replay, as between the parts of a piecewise graph.
 
     Raises:
         GraphCaptureError: the function asks for a tensor's values outside a host node.
     """
-    recorder = _Recorder()
+    recorder = _Recorder(arena)
     with outputs_in(arena), recorder, _ops_as_host_nodes(host_ops):
         result = recorder.record(function)
     return NativeGraph(recorder, result)
@@ -77,11 +80,13 @@ class _Recorder(TorchDispatchMode):
     """Cuts the calls of one function into tapes and host nodes.
 
     Torch's own operators show up here: those that compute become host nodes as well, those that make views need not be
-    repeated.
+    repeated. What a host node takes and gives lies in the arena like the rest, and the node knows its address alone, so
+    that regions are used again when their tensors die.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, arena: Any) -> None:
         super().__init__()
+        self.arena = arena
         self.tapes: list[Any] = []
         self.steps: list[Callable[[], None]] = []
         self.host_nodes: list[str] = []
@@ -111,14 +116,14 @@ class _Recorder(TorchDispatchMode):
         result = func(*args, **kwargs)
         if self._is_paused:
             return result
-        name, results = func._schema.name, _tensors_in(result)
+        name, results = func._schema.name, tensors_in(result)
         if not results:
             raise GraphCaptureError(f"{name} asks for a value, which no graph can hold")
         if name in _MAKES_ROOM:
             self.kept.append(result)
-        elif func._schema.is_mutable or not _are_views(results, _tensors_in((args, kwargs))):
+        elif func._schema.is_mutable or not _are_views(results, tensors_in((args, kwargs))):
             self._end_tape()
-            self._add_node(func, args, kwargs, result, name)
+            result = self._add_node(func, args, kwargs, result, name)
             self._begin_tape()
         return result
 
@@ -131,22 +136,32 @@ class _Recorder(TorchDispatchMode):
         try:
             with outputs_in(NO_ARENA):
                 result = function(*args)
+            result = self._add_node(function, args, {}, result, getattr(function, "__name__", str(function)))
         finally:
             self._is_paused = False
-        self._add_node(function, args, {}, result, getattr(function, "__name__", str(function)))
         self._begin_tape()
         return result
 
-    def _add_node(self, function: Callable[..., Any], args: Any, kwargs: Any, result: Any, name: str) -> None:
-        stored = _tensors_in(result)
+    def _add_node(self, function: Callable[..., Any], args: Any, kwargs: Any, result: Any, name: str) -> Any:
+        """Returns the result as it lies in the arena."""
+        given = tensors_in((args, kwargs))
+        result = map_tensors(result, lambda tensor: tensor if _are_views([tensor], given) else _moved(tensor))
+        own_args, own_kwargs, stored = (
+            map_tensors(value, self._lent) for value in (args, kwargs, tensors_in(result))
+        )
 
         def node() -> None:
-            for old, new in zip(stored, _tensors_in(function(*args, **kwargs)), strict=True):
-                if new.data_ptr() != old.data_ptr():
-                    old.copy_(new)
+            for old, latest in zip(stored, tensors_in(function(*own_args, **own_kwargs)), strict=True):
+                if latest.data_ptr() != old.data_ptr():
+                    old.copy_(latest)
 
         self.host_nodes.append(name)
         self.steps.append(node)
+        return result
+
+    def _lent(self, tensor: Tensor) -> Tensor:
+        """Its address where it lies in the arena, which nobody gives back; the tensor itself elsewhere."""
+        return alias(tensor) if self.arena.holds(tensor.untyped_storage().data_ptr()) else tensor
 
     def _begin_tape(self) -> None:
         tape = native().Tape()
@@ -160,15 +175,9 @@ class _Recorder(TorchDispatchMode):
             self.steps.append(tape.replay)
 
 
-def _tensors_in(value: Any) -> list[Tensor]:
-    """Every tensor in nested tuples, lists and dictionaries."""
-    if isinstance(value, Tensor):
-        return [value]
-    if isinstance(value, dict):
-        value = list(value.values())
-    return (
-        [tensor for part in value for tensor in _tensors_in(part)] if isinstance(value, tuple | list) else []
-    )
+def _moved(tensor: Tensor) -> Tensor:
+    """A copy where outputs of ops lie."""
+    return new(tensor.shape, tensor.dtype).copy_(tensor)
 
 
 def _are_views(results: list[Tensor], inputs: list[Tensor]) -> bool:
