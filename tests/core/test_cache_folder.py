@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import resource
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qanat.core.cache_entry import EntryError, check_pieces, read_index, write_entry
-from qanat.core.cache_folder import BAD, NEW, PACKED, CacheFolder, CacheRefusedError
+from qanat.core.cache_folder import BAD, NEW, PACKED, CachedFile, CacheFolder, CacheRefusedError
 
 KEY = "a" * 64
 OTHER = "b" * 64
@@ -202,6 +204,84 @@ def test_a_full_disk_leaves_nothing_behind(folder: CacheFolder) -> None:
     assert folder.files() == []
 
 
+def lock(path: Path, how: int) -> int:
+    """As another process would: locks belong to the opened file, not to who opened it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(descriptor, how)
+    return descriptor
+
+
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_who_looks_at_an_unfinished_file_or_removes_it_keeps_no_writer_away(
+    is_removed: bool, folder: CacheFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.path.mkdir(0o700)
+    fresh = folder.path / f"{KEY}{NEW}"
+    other = [lock(fresh, fcntl.LOCK_EX if is_removed else fcntl.LOCK_SH)]
+
+    def go_on(_: float) -> None:
+        if is_removed and other:
+            fresh.unlink()
+        while other:
+            os.close(other.pop())
+
+    monkeypatch.setattr(time, "sleep", go_on)  # the other one goes on while the writer waits
+    assert store(folder) > 0
+    assert contents(folder)[0] == b"one" and not fresh.exists()
+
+
+def test_looking_at_an_unfinished_file_is_seen_by_nobody_else_who_looks(folder: CacheFolder) -> None:
+    folder.path.mkdir(0o700)
+    descriptor = lock(folder.path / f"{KEY}{NEW}", fcntl.LOCK_SH)
+    assert [each.is_in_use for each in folder.files()] == [False]
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    assert [each.is_in_use for each in folder.files()] == [True]
+    os.close(descriptor)
+
+
+class LookedAt(CacheFolder):
+    """A writer takes its file just after it was found to be nobody's."""
+
+    def files(self) -> list[CachedFile]:
+        found = super().files()
+        if not hasattr(self, "writer"):
+            self.writer = lock(self.path / f"{OTHER}{NEW}", fcntl.LOCK_EX)
+        return found
+
+
+@pytest.mark.parametrize("is_clearing", [False, True])
+def test_an_unfinished_file_goes_only_if_nobody_writes_it_at_that_moment(
+    is_clearing: bool, tmp_path: Path
+) -> None:
+    folder = LookedAt(tmp_path / "packed")
+    folder.path.mkdir(0o700)
+    fresh = folder.path / f"{OTHER}{NEW}"
+    fresh.write_bytes(b"half")
+    if is_clearing:
+        assert folder.clear() == []
+    else:
+        store(folder)
+    assert fresh.exists()
+    os.close(folder.writer)
+    folder.clear()
+    assert not fresh.exists()
+
+
+def test_an_unfinished_file_of_others_is_never_published_nor_removed(folder: CacheFolder) -> None:
+    """As somebody who clears the folder by hand would do it in the middle of writing."""
+    fresh = folder.path / f"{KEY}{NEW}"
+
+    def pieces() -> Iterator[memoryview]:
+        yield memoryview(b"one")
+        fresh.unlink()
+        fresh.write_bytes(b"half")
+        yield memoryview(b"two")
+
+    with pytest.raises(CacheRefusedError, match="removed while it was written"):
+        folder.store(KEY, pieces(), [3, 3], made_by="", label="", description=None)
+    assert folder.open(KEY) is None and fresh.read_bytes() == b"half"
+
+
 WRITER = """
 import os, sys
 from pathlib import Path
@@ -227,10 +307,12 @@ def writer(folder: CacheFolder) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_two_processes_never_write_twice_nor_read_a_half(
-    folder: CacheFolder, writer: subprocess.Popen[str]
+    folder: CacheFolder, writer: subprocess.Popen[str], caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     assert folder.open(KEY) is None
     assert store(folder) == 0  # it is left to the other one
+    assert "another process writes it" in caplog.text
     assert folder.clear() == []
     out, _ = writer.communicate("go\n", timeout=60)
     assert int(out) > 2000

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 import re
 import stat
@@ -26,7 +27,10 @@ from qanat.core.cache_entry import (
     read_index,
     write_entry,
 )
+from qanat.core.cache_lock import claim, drop, has_name, is_locked, remove_unfinished
 from qanat.core.whole_file import sync_folder
+
+logger = logging.getLogger(__name__)
 
 SHARE_OF_DISK = 0.5
 """Without a bound of its own the cache takes at most so much of what is free with the cache empty."""
@@ -134,7 +138,7 @@ class CacheFolder:
                 if _OURS.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
                     status = entry.stat(follow_symlinks=False)
                     path = Path(entry.path)
-                    found.append(CachedFile(path, status.st_size, status.st_mtime, _is_locked(path)))
+                    found.append(CachedFile(path, status.st_size, status.st_mtime, _is_in_use(path)))
         return sorted(found, key=lambda each: each.used_at_s)
 
     def open(self, key: str) -> OpenEntry | None:
@@ -205,28 +209,32 @@ class CacheFolder:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             if problem := self.problem():
                 raise CacheRefusedError(problem)
-            descriptor = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            descriptor = claim(fresh)
         except OSError as error:
             raise CacheRefusedError(f"{error.filename or self.path}: {error.strerror or error}") from None
+        if descriptor is None:
+            logger.info("%s is left alone: another process writes it", final)
+            return 0
         try:
-            if not _lock(descriptor, fresh):
-                return 0
             if final.exists():
-                fresh.unlink()
+                logger.info("%s is left alone: another process has written it", final)
+                drop(descriptor, fresh)
                 return 0
             os.ftruncate(descriptor, 0)  # what an ended writer left in it is no part of what is used
             self._make_room(entry_bytes(sizes))
             size = write_entry(
                 descriptor, pieces, key=key, made_by=made_by, label=label, description=description
             )
+            if not has_name(descriptor, fresh):
+                raise CacheRefusedError(f"{fresh} was removed while it was written")
             os.rename(fresh, final)
             sync_folder(self.path)
             return size
         except OSError as error:
-            fresh.unlink(missing_ok=True)
+            drop(descriptor, fresh)
             raise CacheRefusedError(f"{fresh}: {error.strerror or error}") from None
         except CacheRefusedError:
-            fresh.unlink(missing_ok=True)
+            drop(descriptor, fresh)
             raise
         finally:
             os.close(descriptor)
@@ -290,6 +298,8 @@ class CacheFolder:
 
 
 def _removed(file: CachedFile) -> bool:
+    if file.path.suffix == NEW:
+        return remove_unfinished(file.path)
     try:
         file.path.unlink()
     except OSError:
@@ -297,28 +307,10 @@ def _removed(file: CachedFile) -> bool:
     return True
 
 
-def _is_locked(path: Path) -> bool:
-    """True if a process holds a lock on the file."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
-
-
-def _lock(descriptor: int, path: Path) -> bool:
-    """Takes the lock of a file that is to be written; False if somebody else has it, or had it and is done."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
-    except OSError:
-        return False
+def _is_in_use(path: Path) -> bool:
+    """True if a process has the file mapped or writes it."""
+    # Who reads an entry shares its lock; the lock of an unfinished one must stay free for its writer.
+    return is_locked(path, fcntl.LOCK_SH if path.suffix == NEW else fcntl.LOCK_EX)
 
 
 def _mib(size_bytes: int) -> str:
