@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import random
 import shutil
 import signal
 import sys
 import tempfile
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -34,3 +36,13 @@ def _same_random_numbers_every_time() -> None:
     random.seed(0)
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    """A command that runs in this process sets up logging for all of it."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)

@@ -23,7 +23,7 @@ def copy(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("file", "before", "after"),
     [
-        ("quant/rounding.py", "GROUP_SIZE = 32", "GROUP_SIZE = 64"),
+        ("kernels/quantised.py", "GROUP_SIZE = 32", "GROUP_SIZE = 64"),
         ("quant/convert.py", "LARGEST = 127", "LARGEST = 126"),
         ("quant/own.py", '"lm_head", ', ""),
         ("quant/formats/nibbles.py", "import annotations", "import annotations, division"),

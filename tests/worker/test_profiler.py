@@ -131,7 +131,7 @@ def test_torchs_profile_and_ours_by_default(tmp_path: Path) -> None:
     report = profiled.report()
     by_kind = {Path(path).name.split(".")[1]: path for path in report.files}
     assert set(by_kind) == {"torch", "ops"}
-    assert any(event["name"] == "aten::empty" for event in events(by_kind["torch"], "cpu_op"))
+    assert any(event["name"].startswith("aten::") for event in events(by_kind["torch"], "cpu_op"))
     assert all(path.endswith(".json.gz") for path in report.files)
 
 
