@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -93,10 +94,11 @@ def test_api_022_a_neighbour_that_joins_changes_nothing(http: httpx.Client) -> N
             assert joined[0].result()
 
 
-def stream_text(lines: list[str]) -> list[str]:
-    """The parts of a stream that do not change from one request to the next."""
+def stream_text(lines: list[str]) -> tuple[str, list[int]]:
+    """What a stream says, however its tokens are shared out among the chunks."""
     assert lines[-1] == "data: [DONE]"
-    return [line.partition('"choices":')[2].partition(',"timing"')[0] for line in lines[:-1]]
+    choices = [choice for line in lines[:-1] for choice in json.loads(line.removeprefix("data: "))["choices"]]
+    return "".join(c["text"] for c in choices), [i for c in choices for i in c.get("token_ids") or []]
 
 
 @pytest.mark.slow

@@ -43,14 +43,14 @@ def test_eng_036_a_request_that_is_spoilt_ends_counts_and_leaves_nothing(
     trigger = tmp_path / "trigger"
     environment = with_startup_script(tmp_path, SCRIPT)
     body = {"prompt": "abc", "max_tokens": 3000, "ignore_eos": True, "temperature": temperature, "seed": 1}
-    with ServerProcess(arguments(model), environment=environment) as server:
+    with ServerProcess(arguments(model, "--enforce-eager"), environment=environment) as server:
         url = f"{server.base_url}/v1/completions"
         short = httpx.post(url, json={**body, "max_tokens": 9}, timeout=WAIT_S).json()["choices"]
         assert errors(server) == 0
         trigger.touch()
         with httpx.stream("POST", url, json={**body, "stream": True}, timeout=WAIT_S) as stream:
             lines = [line for line in stream.iter_lines() if line]
-            assert len(lines) == 3 and error_of(lines[-1])["code"] == "numeric_error"
+            assert len(lines) <= 3 and error_of(lines[-1])["code"] == "numeric_error"
         assert httpx.post(url, json=body, timeout=WAIT_S).status_code == 500
         assert errors(server) == 2
         trigger.unlink()

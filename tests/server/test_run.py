@@ -112,6 +112,6 @@ def test_a_start_that_fails_says_why_once(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(fields))
     command = [*COMMAND, "serve", str(tmp_path), "--port", "0", "--num-threads", "1"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert result.returncode == 1
+    assert result.returncode == 2
     assert "Traceback" not in result.stderr
     assert result.stderr.strip().splitlines()[-1].startswith("qanat serve: error: ")

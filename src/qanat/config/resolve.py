@@ -98,7 +98,7 @@ def _cache_limits(
 ) -> CacheLimits:
     """Of each replica of this host; several share its memory."""
     limits = cache_limits(wishes, dtype, said)
-    if num_local == 1:
+    if num_local <= 1:
         return limits
     return dataclasses.replace(limits, available_bytes=replica_bytes(machine.available_bytes, num_local))
 
