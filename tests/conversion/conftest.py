@@ -7,6 +7,7 @@ import torch
 
 from tests.models.tiny import FAMILIES, write_checkpoint
 from tests.support.providers import reference_kernels as reference_kernels
+from tests.support.providers import reference_kernels_of_fixtures as reference_kernels_of_fixtures
 
 BY_NAME = {family.name: family for family in FAMILIES}
 

@@ -1,3 +1,4 @@
 from __future__ import annotations
 
 from tests.support.providers import reference_kernels as reference_kernels
+from tests.support.providers import reference_kernels_of_fixtures as reference_kernels_of_fixtures

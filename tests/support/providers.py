@@ -16,3 +16,9 @@ def reference_kernels() -> Iterator[None]:
     choose_providers(1, REFERENCE)
     yield
     choose_providers(1, REFERENCE)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def reference_kernels_of_fixtures() -> None:
+    """What a module makes once is made by the references too: it comes before the fixture of a single test."""
+    choose_providers(1, REFERENCE)
