@@ -5,29 +5,11 @@
 
 #include <cstdint>
 
-#if defined(__linux__)
-#include <asm/hwcap.h>
-#include <sys/auxv.h>
-#endif
-
-#include "limits.hpp"
+#include "loops.hpp"
 
 namespace qanat {
 
 namespace {
-
-constexpr int kChains = 12;
-
-template <class Value>
-void keep(const Value& value) {
-    asm volatile("" : : "m"(value) : "memory");
-}
-
-template <class Value>
-Value hidden(Value value) {
-    asm volatile("" : "+m"(value));
-    return value;
-}
 
 void neon_float(size_t num_rounds) {
     float32x4_t sums[kChains];
@@ -86,21 +68,15 @@ void neon_read(const void* data, size_t size_bytes) {
     keep(sums);
 }
 
-#if defined(__linux__)
-bool has_dotprod() { return getauxval(AT_HWCAP) & HWCAP_ASIMDDP; }
-bool has_i8mm() { return getauxval(AT_HWCAP2) & HWCAP2_I8MM; }
-#else
-bool has_dotprod() { return true; }  // every processor of the other system that Qanat is built on
-bool has_i8mm() { return false; }
-#endif
-
 }  // namespace
 
-std::vector<RateLoop> rate_loops() {
-    std::vector<RateLoop> loops = {{"neon", Operands::kFloat, kChains * 4, neon_float},
-                                   {"neon", Operands::kInt8, kChains * 8, neon_int8}};
-    if (has_dotprod()) loops.push_back({"neon_dotprod", Operands::kInt8, kChains * 16, dotprod_int8});
-    if (has_i8mm()) loops.push_back({"neon_i8mm", Operands::kInt8, kChains * 32, i8mm_int8});
+const std::vector<RateLoop>& all_rate_loops() {
+    static const std::vector<RateLoop> loops = {
+        {"neon", Operands::kFloat, kChains * 4, neon_float},
+        {"neon", Operands::kInt8, kChains * 8, neon_int8},
+        {"neon_dotprod", Operands::kInt8, kChains * 16, dotprod_int8},
+        {"neon_i8mm", Operands::kInt8, kChains * 32, i8mm_int8},
+    };
     return loops;
 }
 

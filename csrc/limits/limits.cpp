@@ -28,7 +28,10 @@ double seconds_of(Runtime& runtime, const RateLoop& loop, size_t num_rounds) {
 }  // namespace
 
 #if !defined(__x86_64__) && !defined(__aarch64__)
-std::vector<RateLoop> rate_loops() { return {}; }
+const std::vector<RateLoop>& all_rate_loops() {
+    static const std::vector<RateLoop> none;
+    return none;
+}
 
 ReadLoop read_loop() {
     return [](const void* data, size_t size_bytes) {
@@ -39,6 +42,19 @@ ReadLoop read_loop() {
     };
 }
 #endif
+
+bool has_set(const std::string& name) {
+    for (const InstructionSet& set : instruction_sets())
+        if (name == set.name) return true;
+    return false;
+}
+
+std::vector<RateLoop> rate_loops() {
+    std::vector<RateLoop> found;
+    for (const RateLoop& loop : all_rate_loops())
+        if (has_set(loop.name)) found.push_back(loop);
+    return found;
+}
 
 double read_seconds(const void* data, size_t size_bytes) {
     Runtime& runtime = Runtime::get();

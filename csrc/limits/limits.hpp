@@ -19,8 +19,14 @@ struct RateLoop {
     void (*run)(size_t num_rounds);
 };
 
-// Those that this processor can run, worst instruction set first.
+// Those of this kind of processor, worst instruction set first.
+const std::vector<RateLoop>& all_rate_loops();
+
+// Those that this processor can run.
 std::vector<RateLoop> rate_loops();
+
+// True if the runtime could choose this instruction set here.
+bool has_set(const std::string& name);
 
 // The widest loads that the processor has: reads `size_bytes` (a multiple of 1024) from 64-byte aligned memory.
 using ReadLoop = void (*)(const void* data, size_t size_bytes);

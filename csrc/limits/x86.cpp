@@ -5,31 +5,11 @@
 
 #include <cstdint>
 
-#if defined(__linux__)
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
-
-#include "limits.hpp"
+#include "loops.hpp"
 
 namespace qanat {
 
 namespace {
-
-constexpr int kChains = 12;
-
-// Keeps a value that nobody reads.
-template <class Value>
-void keep(const Value& value) {
-    asm volatile("" : : "m"(value) : "memory");
-}
-
-// Hides where a value comes from, so that it is computed anew.
-template <class Value>
-Value hidden(Value value) {
-    asm volatile("" : "+m"(value));
-    return value;
-}
 
 void scalar_float(size_t num_rounds) {
     float sums[kChains] = {};
@@ -145,16 +125,6 @@ __attribute__((target("amx-tile,amx-int8"))) void amx_int8(size_t num_rounds) {
     _tile_release();
 }
 
-// Linux gives a process the tile registers only if it asks.
-bool may_use_tiles() {
-#if defined(__linux__) && defined(SYS_arch_prctl)
-    constexpr long kRequestPermission = 0x1023, kTileData = 18;
-    return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-#else
-    return false;
-#endif
-}
-
 void plain_read(const void* data, size_t size_bytes) {
     const uint64_t* at = static_cast<const uint64_t*>(data);
     uint64_t sums[8] = {};
@@ -192,34 +162,23 @@ __attribute__((target("avx512f"))) void avx512_read(const void* data, size_t siz
     keep(sums);
 }
 
-bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
-bool has_avx512() { return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw"); }
-
 }  // namespace
 
-std::vector<RateLoop> rate_loops() {
-    __builtin_cpu_init();
-    std::vector<RateLoop> loops = {{"scalar", Operands::kFloat, kChains, scalar_float},
-                                   {"scalar", Operands::kInt8, kChains, scalar_int8}};
-    if (has_avx2()) {
-        loops.push_back({"avx2", Operands::kFloat, kChains * 8, avx2_float});
-        loops.push_back({"avx2", Operands::kInt8, kChains * 32, avx2_int8});
-    }
-    if (has_avx512()) {
-        loops.push_back({"avx512", Operands::kFloat, kChains * 16, avx512_float});
-        loops.push_back({"avx512", Operands::kInt8, kChains * 64, avx512_int8});
-        if (__builtin_cpu_supports("avx512vnni"))
-            loops.push_back({"avx512_vnni", Operands::kInt8, kChains * 64, vnni_int8});
-        if (__builtin_cpu_supports("amx-int8") && may_use_tiles())
-            loops.push_back({"amx", Operands::kInt8, 4 * kTileProduct, amx_int8});
-    }
+const std::vector<RateLoop>& all_rate_loops() {
+    static const std::vector<RateLoop> loops = {
+        {"scalar", Operands::kFloat, kChains, scalar_float},
+        {"scalar", Operands::kInt8, kChains, scalar_int8},
+        {"avx2", Operands::kFloat, kChains * 8, avx2_float},
+        {"avx2", Operands::kInt8, kChains * 32, avx2_int8},
+        {"avx512", Operands::kFloat, kChains * 16, avx512_float},
+        {"avx512", Operands::kInt8, kChains * 64, avx512_int8},
+        {"avx512_vnni", Operands::kInt8, kChains * 64, vnni_int8},
+        {"amx", Operands::kInt8, 4 * kTileProduct, amx_int8},
+    };
     return loops;
 }
 
-ReadLoop read_loop() {
-    __builtin_cpu_init();
-    return has_avx512() ? avx512_read : has_avx2() ? avx2_read : plain_read;
-}
+ReadLoop read_loop() { return has_set("avx512") ? avx512_read : has_set("avx2") ? avx2_read : plain_read; }
 
 }  // namespace qanat
 
