@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from qanat.cache.manager import HybridCacheManager
-from qanat.cache.spec import cache_spec
+from qanat.cache.spec import planned_spec
 from qanat.config.resolved import ResolvedConfig
 from qanat.core.batch import ScheduledBatch, ScheduledRow, StepOutput, TokenLogprobs
 from qanat.core.errors import CapacityError, CheckpointError, IntegrityError
@@ -30,9 +30,7 @@ class Loop:
     def __init__(self, config: ResolvedConfig, executor: Executor | None = None) -> None:
         self.executor: Executor = executor or UniprocExecutor(config)
         plan = self.executor.memory_plan
-        spec = cache_spec(
-            config.model, block_size=config.cache.block_size, kv_dtype=config.cache.kv_cache_dtype
-        )
+        spec = planned_spec(config.model, config.cache)
         self.cache = HybridCacheManager(spec, plan.num_blocks, plan.num_states)
         self.scheduler = Scheduler(config.scheduler, self.cache, time.monotonic)
         self.tokens: dict[str, list[int]] = {}

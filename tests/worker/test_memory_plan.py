@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.profiler import ProfilerActivity, profile
 
-from qanat.cache.spec import cache_spec
+from qanat.cache.spec import planned_spec
 from qanat.config.model_config import ModelConfig
 from qanat.config.resolved import CacheLimits, ResolvedConfig, SchedulerLimits
 from qanat.core.batch import NewRow, ScheduledBatch, ScheduledRow
@@ -28,7 +28,7 @@ MIB = 2**20
 
 
 def spec_of(config: ResolvedConfig) -> Any:
-    return cache_spec(config.model, block_size=config.cache.block_size, kv_dtype=config.cache.kv_cache_dtype)
+    return planned_spec(config.model, config.cache)
 
 
 @pytest.mark.parametrize("family", list(CONFIGS))

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from qanat.config.model_config import ModelConfig
+from qanat.config.resolved import CacheLimits
 from qanat.core.cache_spec import CacheRegion, CacheSpec, head_width
 
 KV_BLOCKS = "kv_blocks"
 CONV_STATE = "conv_state"
 RECURRENT_STATE = "recurrent_state"
+
+
+def planned_spec(model: ModelConfig, limits: CacheLimits) -> CacheSpec:
+    """The cache of a model, or of one rank's share of it, as the settings have it."""
+    return cache_spec(
+        model,
+        block_size=limits.block_size,
+        kv_dtype=limits.kv_cache_dtype,
+        conv_dtype=limits.conv_dtype,
+    )
 
 
 def cache_spec(model: ModelConfig, *, block_size: int, kv_dtype: str, conv_dtype: str = "") -> CacheSpec:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from qanat.cache.manager import HybridCacheManager
-from qanat.cache.spec import cache_spec
+from qanat.cache.spec import planned_spec
 from qanat.config.resolved import ResolvedConfig
 from qanat.config.sharding import rank_model
 from qanat.engine.core import EngineCore
@@ -37,12 +37,7 @@ def build_core(config: ResolvedConfig, forms: FormFactory) -> tuple[EngineCore, 
     start, executor = start_executor(config, available_bytes, forms)
     config = start.config
     shape = rank_model(config.model, config.tensor_parallel_size)
-    spec = cache_spec(
-        shape,
-        block_size=config.cache.block_size,
-        kv_dtype=config.cache.kv_cache_dtype,
-        conv_dtype=config.cache.conv_dtype,
-    )
+    spec = planned_spec(shape, config.cache)
     cache = HybridCacheManager(spec, start.memory.num_blocks, start.memory.num_states)
     preparation = FormPreparation(forms, config.structured.backend, config.scheduler.max_waiting_requests)
     core = EngineCore(Scheduler(config.scheduler, cache, time.monotonic), executor, forms=preparation)

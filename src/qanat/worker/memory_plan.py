@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from qanat.cache.spec import cache_spec
+from qanat.cache.spec import planned_spec
 from qanat.config.resolved import ResolvedConfig
 from qanat.config.sharding import rank_model
 from qanat.core.cache_spec import CacheSpec
@@ -77,12 +77,7 @@ class _Division:
             own_shape = rank_model(config.model, config.tensor_parallel_size)
             config = dataclasses.replace(config, model=own_shape)
         self._config = config
-        self._spec: CacheSpec = cache_spec(
-            config.model,
-            block_size=cache.block_size,
-            kv_dtype=cache.kv_cache_dtype,
-            conv_dtype=cache.conv_dtype,
-        )
+        self._spec: CacheSpec = planned_spec(config.model, cache)
         self._available_bytes = available_bytes
         self._weight_bytes = weight_bytes
         self._workspace_bytes = workspace_bytes(config, self._spec)

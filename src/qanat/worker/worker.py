@@ -6,7 +6,7 @@ import dataclasses
 import logging
 from pathlib import Path
 
-from qanat.cache.spec import cache_spec
+from qanat.cache.spec import planned_spec
 from qanat.config.env import wanted_instruction_set
 from qanat.config.huge_pages import huge_page_setting
 from qanat.config.processors import number_ranges
@@ -86,12 +86,7 @@ class Worker:
         config, plan = self._config, self.memory_plan
         self._choose_kernels(config.processors_of(self._group.rank))
         own_shape = rank_model(config.model, self._group.size)
-        spec = cache_spec(
-            own_shape,
-            block_size=config.cache.block_size,
-            kv_dtype=config.cache.kv_cache_dtype,
-            conv_dtype=config.cache.conv_dtype,
-        )
+        spec = planned_spec(own_shape, config.cache)
         cache = allocate_cache(spec, plan.num_blocks, plan.num_states, self._platform.device)
         limits = RunnerLimits(
             num_rows=config.scheduler.max_num_seqs,
