@@ -16,6 +16,7 @@ from qanat.quant.cut import MatrixCut
 from qanat.quant.cut_inputs import cut_inputs
 from qanat.quant.parameter import ParameterFactory, ParameterInfo, WeightParameter
 from qanat.quant.stack import Matrix, Stack
+from qanat.quant.unquantized import WeightProducts
 
 GATE, UP, DOWN = "gate_proj", "up_proj", "down_proj"
 
@@ -86,7 +87,7 @@ FIXED_SCALES = "experts quantise activations from each row; the checkpoint's fix
 """Note of experts whose kind fixes the scales of the activations."""
 
 
-class StoredLinear:
+class StoredLinear(WeightProducts):
     """A `LinearMethod` for a matrix that is stored in a format.
 
     Args:
@@ -111,18 +112,6 @@ class StoredLinear:
         """One matrix."""
         outline = outline_of(self._format, layer.cut, layer.dtype)  # type: ignore[arg-type]
         yield StoredKind(self._format.name, stored_name(outline), 1, measure(outline), self._format.note)
-
-    def apply(self, layer: nn.Module, x: Tensor, context: object) -> Tensor:
-        """Product of x [T, in] with the matrix -> [T, out]."""
-        return ops.linear(x, layer.weight)
-
-    def logits(self, layer: nn.Module, hidden: Tensor) -> Tensor:
-        """The same product, kept in fp32."""
-        return ops.logits(hidden, layer.weight)
-
-    def rows(self, layer: nn.Module, token_ids: Tensor) -> Tensor:
-        """Rows of the matrix: token_ids [T] -> [T, in]."""
-        return ops.embedding(token_ids, layer.weight)
 
 
 class StoredExperts:

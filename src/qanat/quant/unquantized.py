@@ -28,7 +28,23 @@ def float_kind(weight: Tensor, num_matrices: int, size_bytes: int) -> StoredKind
     return StoredKind(name, name, num_matrices, size_bytes)
 
 
-class UnquantizedLinear:
+class WeightProducts:
+    """What every `LinearMethod` does with the `weight` that it has left on the layer, packed or not."""
+
+    def apply(self, layer: nn.Module, x: Tensor, context: object) -> Tensor:
+        """Product of x [T, in] with the matrix -> [T, out]."""
+        return ops.linear(x, layer.weight)
+
+    def logits(self, layer: nn.Module, hidden: Tensor) -> Tensor:
+        """The same product, kept in fp32."""
+        return ops.logits(hidden, layer.weight)
+
+    def rows(self, layer: nn.Module, token_ids: Tensor) -> Tensor:
+        """Rows of the matrix: token_ids [T] -> [T, in]."""
+        return ops.embedding(token_ids, layer.weight)
+
+
+class UnquantizedLinear(WeightProducts):
     """A `LinearMethod` with one parameter, `weight` [out, in]."""
 
     def create(self, layer: nn.Module, sizes: LinearSizes, factory: ParameterFactory) -> None:
@@ -44,18 +60,6 @@ class UnquantizedLinear:
     def kinds(self, layer: nn.Module, measure: Measure) -> Iterable[StoredKind]:
         """One matrix."""
         yield float_kind(layer.weight, 1, measure(layer.weight))
-
-    def apply(self, layer: nn.Module, x: Tensor, context: object) -> Tensor:
-        """Product of x [T, in] with the matrix -> [T, out]."""
-        return ops.linear(x, layer.weight)
-
-    def logits(self, layer: nn.Module, hidden: Tensor) -> Tensor:
-        """The same product, kept in fp32."""
-        return ops.logits(hidden, layer.weight)
-
-    def rows(self, layer: nn.Module, token_ids: Tensor) -> Tensor:
-        """Rows of the matrix: token_ids [T] -> [T, in]."""
-        return ops.embedding(token_ids, layer.weight)
 
 
 class UnquantizedEmbedding(UnquantizedLinear):
