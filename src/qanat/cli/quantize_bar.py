@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import DownloadColumn
 from rich.table import Table
+
+from qanat.core.terminal_bar import TerminalBar
 
 if TYPE_CHECKING:
     from qanat.conversion.error_report import ErrorGroup
@@ -17,20 +17,15 @@ if TYPE_CHECKING:
 _PLACES = (("layer", re.compile(r"\.layers\.(\d+)\.")), ("expert", re.compile(r"\.experts\.(\d+)\.")))
 
 
-class QuantizeBar:
-    """Bytes of the source that have been dealt with; on standard error, only on a terminal, gone at the end.
+class QuantizeBar(TerminalBar):
+    """Bytes of the source that have been dealt with.
 
     Args:
         is_shown: False shows nothing.
     """
 
     def __init__(self, *, is_shown: bool = True) -> None:
-        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(True), TimeRemainingColumn())
-        console = Console(stderr=True)
-        self._progress = Progress(
-            *columns, console=console, transient=True, disable=not (is_shown and console.is_terminal)
-        )
-        self._task = self._progress.add_task("weights", total=None)
+        super().__init__("weights", DownloadColumn(True), is_shown=is_shown)
 
     def start(self, total: int, done: int) -> None:
         """There are so many bytes, and so many of them are done already."""
@@ -43,15 +38,6 @@ class QuantizeBar:
     def advance(self, size_bytes: int) -> None:
         """So many bytes more are done."""
         self._progress.update(self._task, advance=size_bytes)
-
-    def __enter__(self) -> QuantizeBar:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._progress.stop()
 
 
 def error_table(groups: Sequence[ErrorGroup]) -> Table:
