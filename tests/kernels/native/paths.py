@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from qanat.kernels.native import module
-from qanat.kernels.native.packed import PackedWeight
+from qanat.kernels.native import module, products, rowwise
+from qanat.kernels.native.packed import PackedWeight, pack
+from qanat.kernels.quantised import QuantisedMatrix
 
 THREADS = (1, 2, 5)
 TYPES = (torch.float32, torch.bfloat16)
@@ -61,3 +62,16 @@ def close(ours: Tensor, theirs: Tensor, dtype: torch.dtype) -> None:
     """Within the op's tolerance of the reference."""
     bound = TOLERANCE[dtype]
     torch.testing.assert_close(ours.float(), theirs.float(), rtol=bound, atol=bound)
+
+
+def found_by_experts(x: Tensor, ids: Tensor, gate_up: QuantisedMatrix, down: QuantisedMatrix) -> Tensor:
+    """What the experts give on every path, after showing that each is its row's products on its own."""
+    packed = products.pack_experts(gate_up), products.pack_experts(down)
+    (found,) = on_every_quantised_path(lambda: (products.moe_experts(x, ids, *packed),))
+    for row in range(0, x.shape[0], 7):
+        for slot in range(ids.shape[1]):
+            expert = int(ids[row, slot])
+            pair = products.linear(x[row : row + 1], pack(gate_up.expert(expert)))
+            inside = rowwise.swiglu(*pair.chunk(2, -1))
+            assert same_bits(products.linear(inside, pack(down.expert(expert)))[0], found[row, slot])
+    return found

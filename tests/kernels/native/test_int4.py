@@ -16,7 +16,7 @@ from qanat.kernels.native.packed import PackedWeight, is_packable, pack, packed_
 from qanat.kernels.providers import stored_bytes
 from qanat.kernels.quantised import Int4Matrix, Int8Matrix
 from qanat.kernels.reference import quantised as reference
-from tests.kernels.native.paths import TYPES, bytes_of, on_every_quantised_path, same_bits
+from tests.kernels.native.paths import TYPES, bytes_of, found_by_experts, on_every_quantised_path, same_bits
 
 
 def matrix(num_outputs: int, num_inputs: int, group_size: int = 32, *, is_bf16: bool = True) -> Int4Matrix:
@@ -158,14 +158,8 @@ def test_experts_are_products_of_each_row_on_its_own(
     down = stack([matrix(hidden, inner) for _ in range(num_experts)])
     x = torch.randn(num_rows, hidden).to(dtype)
     ids = torch.rand(num_rows, num_experts - 1).argsort(1)[:, :top_k].contiguous()
+    found = found_by_experts(x, ids, gate_up, down)
     packed = products.pack_experts(gate_up), products.pack_experts(down)
-    (found,) = on_every_quantised_path(lambda: (products.moe_experts(x, ids, *packed),))
-    for row in range(0, num_rows, 7):
-        for slot in range(top_k):
-            expert = int(ids[row, slot])
-            pair = products.linear(x[row : row + 1], pack(gate_up.expert(expert)))
-            inside = rowwise.swiglu(*pair.chunk(2, -1))
-            assert same_bits(products.linear(inside, pack(down.expert(expert)))[0], found[row, slot])
     alone = [products.moe_experts(x[i : i + 1], ids[i : i + 1], *packed) for i in range(0, num_rows, 9)]
     assert same_bits(torch.cat(alone), found[::9])
 

@@ -16,7 +16,7 @@ from qanat.kernels.native.packed import PackedWeight, pack, packed_bytes
 from qanat.kernels.providers import stored_bytes
 from qanat.kernels.quantised import Int8Matrix, StaticScale
 from qanat.kernels.reference import quantised as reference
-from tests.kernels.native.paths import TYPES, bytes_of, on_every_quantised_path, same_bits
+from tests.kernels.native.paths import TYPES, bytes_of, found_by_experts, on_every_quantised_path, same_bits
 
 EXTREMES = (-128, -127, 0, 127)
 
@@ -161,24 +161,11 @@ def test_experts_are_products_of_each_row_on_its_own(
     down = _stack([matrix(hidden, inner) for _ in range(num_experts)])
     x = torch.randn(num_rows, hidden).to(dtype)
     ids = torch.rand(num_rows, num_experts - 1).argsort(1)[:, :top_k].contiguous()
-    packed = products.pack_experts(gate_up), products.pack_experts(down)
-    (found,) = on_every_quantised_path(lambda: (products.moe_experts(x, ids, *packed),))
-    for row in range(0, num_rows, 7):
-        for slot in range(top_k):
-            expert = int(ids[row, slot])
-            pair = products.linear(x[row : row + 1], pack(gate_up.expert(expert)))
-            inside = _swiglu(pair)
-            assert same_bits(products.linear(inside, pack(down.expert(expert)))[0], found[row, slot])
+    found = found_by_experts(x, ids, gate_up, down)
     with_reference = ops.moe_experts.reference.function(x, ids, gate_up, down)
     torch.testing.assert_close(
         found.float(), with_reference.float(), rtol=0.05, atol=0.05 * float(found.abs().max())
     )
-
-
-def _swiglu(pair: Tensor) -> Tensor:
-    from qanat.kernels.native import rowwise
-
-    return rowwise.swiglu(*pair.chunk(2, -1))
 
 
 def _stack(experts: list[Int8Matrix]) -> Int8Matrix:
