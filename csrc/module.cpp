@@ -14,6 +14,7 @@
 #include "limits/limits.hpp"
 #include "ops/ops.hpp"
 #include "runtime/arena.hpp"
+#include "runtime/step_inputs.hpp"
 #include "runtime/tape.hpp"
 
 namespace nb = nanobind;
@@ -176,6 +177,33 @@ void bind_tape(nb::module_& m) {
     m.def("busy_ns", &Tape::busy_ns, "Nanoseconds inside ops since then.");
 }
 
+// (address of the tokens, address of the blocks, first position, end, number of blocks, state's id): see `StepRequest`.
+using RequestTuple = nb::typed<nb::tuple, Address, Address, size_t, size_t, size_t, int32_t>;
+
+void bind_step_inputs(nb::module_& m) {
+    using namespace nb::literals;
+    nb::class_<StepInputs>(m, "StepInputs")
+        .def("__init__", [](StepInputs* self, const std::vector<Address>& arrays, size_t max_tokens, size_t table_width,
+                            size_t block_size) {
+            if (arrays.size() != 9) throw std::invalid_argument("a step has nine arrays");
+            const StepArrays to{at<int64_t>(arrays[0]), at<int64_t>(arrays[1]), at<int64_t>(arrays[2]),
+                                at<int32_t>(arrays[3]), at<int32_t>(arrays[4]), at<int32_t>(arrays[5]),
+                                at<int32_t>(arrays[6]), at<int32_t>(arrays[7]), at<int32_t>(arrays[8])};
+            new (self) StepInputs(to, max_tokens, table_width, block_size);
+        }, "arrays"_a, "max_tokens"_a, "table_width"_a, "block_size"_a)
+        .def("fill", [](StepInputs& self, const nb::typed<nb::list, RequestTuple>& requests) {
+            std::vector<StepRequest> own;
+            own.reserve(requests.size());
+            for (const nb::handle one : requests) {
+                const nb::tuple t = nb::borrow<nb::tuple>(one);
+                own.push_back({at<const int32_t>(nb::cast<Address>(t[0])), at<const int32_t>(nb::cast<Address>(t[1])),
+                               nb::cast<size_t>(t[2]), nb::cast<size_t>(t[3]), nb::cast<size_t>(t[4]),
+                               nb::cast<int32_t>(t[5])});
+            }
+            self.fill(own);
+        }, "Writes a step's inputs.");
+}
+
 void bind_products(nb::module_& m) {
     m.def("linear", [](const RowsTuple& x, size_t num_rows, const PackedMatrix* matrix, Address out, bool is_out_bf16) {
         const Rows rows = rows_of(x);
@@ -304,6 +332,7 @@ NB_MODULE(_module, m) {
     bind_runtime(m);
     bind_arena(m);
     bind_tape(m);
+    bind_step_inputs(m);
     bind_packed(m);
     bind_products(m);
     bind_rowwise(m);

@@ -95,8 +95,8 @@ class TokenLogprobs(msgspec.Struct, frozen=True):
     rank: int
 
 
-class RowOutput(msgspec.Struct, frozen=True):
-    """What a step produced for one row.
+class RowOutput(msgspec.Struct):
+    """What a step produced for one row; filled in while the step runs.
 
     Attributes:
         row: batch row.

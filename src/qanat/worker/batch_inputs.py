@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -18,8 +18,7 @@ from qanat.worker.cache_tensors import CacheTensors
 from qanat.worker.row_state import RowState, RowTable
 
 
-@dataclass(frozen=True)
-class RowWork:
+class RowWork(msgspec.Struct, frozen=True):
     """What one row computes in this step.
 
     Attributes:
@@ -60,7 +59,8 @@ def update_rows(table: RowTable, batch: ScheduledBatch) -> list[RowWork]:
         table.enter(new_row)
     works, offset = [], 0
     for scheduled in batch.rows:
-        table.add_blocks(scheduled.row, scheduled.new_block_ids)
+        if scheduled.new_block_ids:
+            table.add_blocks(scheduled.row, scheduled.new_block_ids)
         state = table[scheduled.row]
         start = state.num_computed_tokens
         works.append(RowWork(scheduled.row, state, start, start + scheduled.num_scheduled_tokens, offset))
@@ -74,9 +74,9 @@ def build_inputs(
     """Token ids [T] int64 and the context of the step.
 
     Raises:
-        IntegrityError: a row has no token to compute, or fewer tokens or blocks than it was scheduled for.
+        IntegrityError: see `check_works`.
     """
-    check_blocks(works, block_size)
+    check_works(works, block_size)
     rows = np.array([work.row for work in works])
     starts = np.array([work.start for work in works])
     ends = np.array([work.end for work in works])
@@ -111,20 +111,22 @@ def build_inputs(
     return torch.from_numpy(ids), context
 
 
-def check_blocks(works: Sequence[RowWork], block_size: int) -> None:
-    """Looks whether each row has something to compute and the blocks for it.
+def check_works(works: Sequence[RowWork], block_size: int) -> None:
+    """Looks whether each row has something to compute, and the tokens and blocks for it.
 
     Raises:
         IntegrityError: it has not.
     """
     for work in works:
+        if work.start < work.end <= min(work.state.num_tokens, work.state.num_blocks * block_size):
+            continue
         if work.end <= work.start:
             raise IntegrityError(f"request {work.state.request_id} was scheduled with no token to compute")
-        if work.end > work.state.num_blocks * block_size:
-            raise IntegrityError(
-                f"request {work.state.request_id} computes up to token {work.end} but owns "
-                f"{work.state.num_blocks} blocks of {block_size}"
-            )
+        work.state.tokens(work.start, work.end)
+        raise IntegrityError(
+            f"request {work.state.request_id} computes up to token {work.end} but owns "
+            f"{work.state.num_blocks} blocks of {block_size}"
+        )
 
 
 def _int32(values: npt.NDArray[np.int64]) -> Tensor:

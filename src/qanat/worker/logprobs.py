@@ -12,6 +12,7 @@ from qanat.worker.candidates import order_best
 from qanat.worker.workspace import MAX_SAMPLER_ELEMENTS
 
 
+@torch.inference_mode()
 def token_logprobs(logits: Tensor, token_ids: Sequence[int], num_top: Sequence[int]) -> list[TokenLogprobs]:
     """fp32 log-softmax at each row's token and at its most likely tokens.
 

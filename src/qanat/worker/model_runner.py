@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from qanat.config.graphs import GraphSettings
-from qanat.core.batch import RowOutput, ScheduledBatch, StepOutput, TokenLogprobs
+from qanat.core.batch import RowOutput, ScheduledBatch, StepOutput
 from qanat.core.constraint import MatcherFactory
-from qanat.core.errors import InvalidRequestError, NumericError, StructuredOutputError
+from qanat.core.errors import InvalidRequestError, StructuredOutputError
 from qanat.models.decoder import CausalLM
 from qanat.platforms.groups import ParallelGroup, SingleGroup
 from qanat.worker.batch_inputs import RowWork, update_rows
@@ -54,18 +54,7 @@ class RunnerLimits:
     is_nan_check_enabled: bool = True
 
 
-@dataclass
-class _Result:
-    """What a row has so far to report."""
-
-    token_ids: list[int] = field(default_factory=list)
-    logprobs: list[TokenLogprobs] = field(default_factory=list)
-    prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
-    error: str = ""
-    error_code: str = NumericError.code
-
-
-_Pair = tuple[RowWork, _Result]
+_Pair = tuple[RowWork, RowOutput]
 
 
 @dataclass(frozen=True)
@@ -75,7 +64,7 @@ class _PromptTarget:
     place: int
     token_id: int
     num_top: int
-    result: _Result
+    output: RowOutput
 
 
 class ModelRunner:
@@ -125,37 +114,38 @@ class ModelRunner:
         Raises:
             IntegrityError: the batch contradicts what the rows hold.
         """
-        with torch.inference_mode():
-            return self._run(batch, is_profiled=False)
+        return self._run(batch, is_profiled=False)
 
     def use_graphs(self, settings: GraphSettings) -> None:
         """Changes which steps run as graphs from the next one on; the sizes stay."""
-        self._passes.settings = settings
+        self._passes.use_settings(settings)
 
     def run_profiled(self, batch: ScheduledBatch) -> StepOutput:
         """The same without graphs, so that every op shows in a profile."""
-        with torch.inference_mode():
-            return self._run(batch, is_profiled=True)
+        return self._run(batch, is_profiled=True)
 
     def _run(self, batch: ScheduledBatch, is_profiled: bool) -> StepOutput:
         works = update_rows(self._table, batch)
+        # What can be done before the pass is: it leaves nothing of this code in the processor's caches.
+        outputs = [RowOutput(work.row, []) for work in works]
+        pairs = list(zip(works, outputs, strict=True))
+        asked = [pair for pair in pairs if pair[0].num_prompt_logprobs]
+        sampled = [pair for pair in pairs if pair[0].samples]
         forward = self._passes.run(works, is_profiled)
         for work in works:
             work.state.num_computed_tokens = work.end
-        results = [_Result() for _ in works]
-        with_result = list(zip(works, results, strict=True))
-        self._report_prompt([pair for pair in with_result if pair[0].num_prompt_logprobs], forward.hidden)
-        self._sample([pair for pair in with_result if pair[0].samples], forward)
-        rows = [_row_output(work, result) for work, result in with_result]
-        return StepOutput(batch.step_id, rows, forward.use)
+        if asked:
+            self._report_prompt(asked, forward.hidden)
+        self._sample(sampled, forward, forward.scores if len(sampled) == len(works) else None)
+        _drop_failed(outputs)
+        return StepOutput(batch.step_id, outputs, forward.use)
 
-    def _sample(self, pairs: Sequence[_Pair], forward: Forward) -> None:
-        """Chooses the next token of each of these rows, a chunk of scores at a time."""
-        places = [work.offset + work.end - work.start - 1 for work, _ in pairs]
-        ready = forward.scores
-        if ready is not None and len(ready.best) == len(places):
-            chunks: Iterable[tuple[slice, Scores]] = [(slice(len(places)), ready)]
+    def _sample(self, pairs: Sequence[_Pair], forward: Forward, ready: Scores | None) -> None:
+        """Chooses the next token of each of these rows, a chunk of scores at a time; `ready` are the scores of all."""
+        if ready is not None:
+            chunks: Iterable[tuple[slice, Scores]] = [(slice(len(pairs)), ready)]
         else:
+            places = [work.offset + work.end - work.start - 1 for work, _ in pairs]
             chunks = self._score_chunks(places, forward.hidden)
         for chunk, scores in chunks:
             part = pairs[chunk]
@@ -166,33 +156,33 @@ class ModelRunner:
 
     def _choose(self, pairs: Sequence[_Pair], scores: Scores) -> None:
         states = [work.state for work, _ in pairs]
-        logits, best = scores.logits, scores.best.tolist()
-        tokens = sample_tokens(logits[:, : self._limits.num_valid_token_ids], states, best)
+        tokens = sample_tokens(scores.logits, states, self._limits.num_valid_token_ids, scores.best.tolist())
         is_finite = self._are_finite(scores)
-        for i, (work, result) in enumerate(pairs):
+        for i, (work, output) in enumerate(pairs):
             if not is_finite[i]:
-                result.error = NOT_FINITE
+                output.error = NOT_FINITE
             elif tokens[i] == NO_TOKEN:
-                result.error, result.error_code = _why_nothing_is_left(work.state)
-            elif not result.error:
-                result.token_ids.append(tokens[i])
+                output.error, output.error_code = _why_nothing_is_left(work.state)
+            elif not output.error:
+                output.token_ids.append(tokens[i])
                 work.state.append([tokens[i]])
-        _report_chosen(pairs, logits)
+        _report_chosen(pairs, scores.logits)
 
     def _tell(self, pairs: Sequence[_Pair]) -> None:
         """Brings the tokens that rank 0 has just chosen to the other ranks' rows; NO_TOKEN where there is none."""
-        chosen = [result.token_ids[-1] if result.token_ids else NO_TOKEN for _, result in pairs]
+        chosen = [output.token_ids[-1] if output.token_ids else NO_TOKEN for _, output in pairs]
         tokens = self._group.broadcast(torch.tensor(chosen)).tolist()
         if self._group.rank > 0:
             for token, (work, _) in zip(tokens, pairs, strict=True):
                 if token != NO_TOKEN:
                     work.state.append([token])
 
+    @torch.inference_mode()
     def _report_prompt(self, pairs: Sequence[_Pair], hidden: Tensor) -> None:
         """Log-probabilities of the prompt tokens that follow the positions computed now."""
         targets = [
-            _PromptTarget(work.offset + i, int(token_id), work.state.sampling.prompt_logprobs or 0, result)
-            for work, result in pairs
+            _PromptTarget(work.offset + i, int(token_id), work.state.sampling.prompt_logprobs or 0, output)
+            for work, output in pairs
             for i, token_id in enumerate(
                 work.state.tokens(work.start + 1, work.start + 1 + work.num_prompt_logprobs)
             )
@@ -204,9 +194,9 @@ class ModelRunner:
             is_finite = self._are_finite(scores)
             entries = token_logprobs(scores.logits, [t.token_id for t in part], [t.num_top for t in part])
             for i, target in enumerate(part):
-                target.result.prompt_logprobs.append(entries[i])
+                target.output.prompt_logprobs.append(entries[i])
                 if not is_finite[i]:
-                    target.result.error = NOT_FINITE
+                    target.output.error = NOT_FINITE
 
     def _score_chunks(self, places: Sequence[int], hidden: Tensor) -> Iterator[tuple[slice, Scores]]:
         """(which of the places, the scores of their rows), so many at a time as the memory plan allows."""
@@ -235,27 +225,22 @@ def _why_nothing_is_left(state: RowState) -> tuple[str, str]:
 def _report_chosen(pairs: Sequence[_Pair], logits: Tensor) -> None:
     """Log-probabilities of the tokens just chosen, for the rows that want them."""
     wanting = [
-        (i, work.state.sampling.logprobs, result)
-        for i, (work, result) in enumerate(pairs)
-        if work.state.sampling.logprobs is not None and result.token_ids
+        (i, work.state.sampling.logprobs, output)
+        for i, (work, output) in enumerate(pairs)
+        if work.state.sampling.logprobs is not None and output.token_ids
     ]
     if not wanting:
         return
-    rows = logits if len(wanting) == len(logits) else logits[[i for i, _, _ in wanting]]
+    rows = logits[: len(pairs)] if len(wanting) == len(pairs) else logits[[i for i, _, _ in wanting]]
     entries = token_logprobs(
-        rows, [result.token_ids[-1] for _, _, result in wanting], [top for _, top, _ in wanting]
+        rows, [output.token_ids[-1] for _, _, output in wanting], [top for _, top, _ in wanting]
     )
-    for (_, _, result), entry in zip(wanting, entries, strict=True):
-        result.logprobs.append(entry)
+    for (_, _, output), entry in zip(wanting, entries, strict=True):
+        output.logprobs.append(entry)
 
 
-def _row_output(work: RowWork, result: _Result) -> RowOutput:
+def _drop_failed(outputs: Iterable[RowOutput]) -> None:
     """A row that failed reports nothing but its error."""
-    if result.error:
-        return RowOutput(row=work.row, token_ids=[], error=result.error, error_code=result.error_code)
-    return RowOutput(
-        row=work.row,
-        token_ids=result.token_ids,
-        logprobs=result.logprobs,
-        prompt_logprobs=result.prompt_logprobs,
-    )
+    for output in outputs:
+        if output.error:
+            output.token_ids, output.logprobs, output.prompt_logprobs = [], [], []

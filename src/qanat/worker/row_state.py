@@ -16,6 +16,9 @@ from qanat.core.errors import IntegrityError
 from qanat.worker.logit_edits import LogitEdits
 from qanat.worker.row_form import FormBuffer, RowForm
 
+MIN_TEMPERATURE = 1e-5
+"""Below it the most likely token is taken; a division by less could overflow."""
+
 
 @dataclass(frozen=True)
 class FormMaker:
@@ -41,19 +44,23 @@ class RowState:
     Attributes:
         request_id: for messages only.
         sampling: the request's settings.
+        is_greedy: the most likely token is taken.
         seed, choice_index: with the position, the key of the sampling noise.
         state_id: place of the running recurrent state.
         num_prompt_tokens: how many of the tokens are prompt.
         num_computed_tokens: tokens whose KV and state are in the cache.
         num_tokens: tokens known.
         num_blocks: KV blocks held.
+        tokens_address: of the int32 tokens.
         edits: what is done to the logits before sampling, None if nothing ever is.
         form: the form that the output is held to, if there is one.
+        is_plain: always the token of the best score is taken.
     """
 
     def __init__(self, new_row: NewRow, num_valid_token_ids: int, forms: FormMaker | None = None) -> None:
         self.request_id = new_row.request_id
         self.sampling = new_row.sampling
+        self.is_greedy = new_row.sampling.temperature < MIN_TEMPERATURE
         self.seed = new_row.seed
         self.choice_index = new_row.choice_index
         self.state_id = new_row.state_id
@@ -61,7 +68,8 @@ class RowState:
         self.num_computed_tokens = new_row.num_computed_tokens
         self.num_tokens = len(new_row.token_ids)
         self.num_blocks = 0
-        self._tokens = np.array(new_row.token_ids, dtype=np.int32)
+        self._tokens: npt.NDArray[np.int32] = np.array(new_row.token_ids, dtype=np.int32)
+        self.tokens_address = self._tokens.ctypes.data
         self.edits = LogitEdits.for_row(
             new_row.sampling,
             new_row.stop_token_ids,
@@ -77,6 +85,7 @@ class RowState:
             self.form = RowForm(
                 new_row.constraint, forms.factory, forms.buffer, new_row.stop_token_ids, prior_token_ids
             )
+        self.is_plain = self.is_greedy and self.edits is None and self.form is None
 
     @property
     def has_edits(self) -> bool:
@@ -112,18 +121,6 @@ class RowState:
         """Tokens produced so far; a view."""
         return self._tokens[self.num_prompt_tokens : self.num_tokens]
 
-    def token(self, position: int) -> int:
-        """The token at one position.
-
-        Raises:
-            IntegrityError: if it is not known.
-        """
-        if position >= self.num_tokens:
-            raise IntegrityError(
-                f"request {self.request_id} has {self.num_tokens} tokens, not {position + 1}"
-            )
-        return int(self._tokens[position])
-
     def tokens(self, start: int, end: int) -> npt.NDArray[np.int32]:
         """Tokens at positions start to end - 1; a view.
 
@@ -142,8 +139,11 @@ class RowState:
         if end > len(self._tokens):
             grown: npt.NDArray[np.int32] = np.empty(max(64, 2 * end), dtype=np.int32)
             grown[: self.num_tokens] = self._tokens[: self.num_tokens]
-            self._tokens = grown
-        self._tokens[self.num_tokens : end] = token_ids
+            self._tokens, self.tokens_address = grown, grown.ctypes.data
+        if len(token_ids) == 1:
+            self._tokens[self.num_tokens] = token_ids[0]
+        else:
+            self._tokens[self.num_tokens : end] = token_ids
         self.num_tokens = end
         if self.edits is not None:
             self.edits.add_output(token_ids)
@@ -162,6 +162,7 @@ class RowTable:
 
     Attributes:
         block_tables: [rows, blocks] int32; entries past a row's `num_blocks` are left over from former owners.
+        table_addresses: of each row of them.
     """
 
     def __init__(
@@ -175,6 +176,7 @@ class RowTable:
         self._forms = forms
         self._num_valid_token_ids = num_valid_token_ids
         self.block_tables: npt.NDArray[np.int32] = np.zeros((num_rows, max_blocks_per_row), dtype=np.int32)
+        self.table_addresses = [row.ctypes.data for row in self.block_tables]
 
     def __getitem__(self, row: int) -> RowState:
         """The request in this row.

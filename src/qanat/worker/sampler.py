@@ -18,24 +18,31 @@ from qanat.worker.workspace import MAX_SAMPLER_ELEMENTS
 NO_TOKEN = -1
 """Result for a row whose masks leave nothing to choose from."""
 
-MIN_TEMPERATURE = 1e-5
-"""Below it the most likely token is taken; a division by less could overflow."""
 
-
-def sample_tokens(logits: Tensor, rows: Sequence[RowState], best: Sequence[int] | None = None) -> list[int]:
+def sample_tokens(
+    logits: Tensor, rows: Sequence[RowState], num_valid: int | None = None, best: Sequence[int] | None = None
+) -> list[int]:
     """One token per row. The result of a row depends on that row alone.
 
     Args:
-        logits: [R, V] fp32, V valid tokens; not changed.
+        logits: [R, V] fp32; not changed. Padding may stand behind the rows.
         rows: R requests; the token is for position `num_tokens`.
-        best: R tokens with the largest score, the lowest of several, if they are known.
+        num_valid: ids from here on are not chosen; all may be if it is None.
+        best: R tokens with the largest score, the lowest of several, if they are known; and those of the padding.
 
     Returns:
         R token ids, `NO_TOKEN` where every token is masked.
     """
+    if best is not None and all([row.is_plain for row in rows]):
+        return list(best[: len(rows)])
+    with torch.inference_mode():
+        return _sample(logits[: len(rows), :num_valid], rows, best)
+
+
+def _sample(logits: Tensor, rows: Sequence[RowState], best: Sequence[int] | None) -> list[int]:
     logits, has_choice, edited = _edit(logits, rows)
     tokens = [NO_TOKEN] * len(rows)
-    greedy = [i for i in has_choice if rows[i].sampling.temperature < MIN_TEMPERATURE]
+    greedy = [i for i in has_choice if rows[i].is_greedy]
     for i in greedy if best is not None else ():
         tokens[i] = best[i]
     changed = [i for i in greedy if best is None or i in edited]
@@ -45,7 +52,7 @@ def sample_tokens(logits: Tensor, rows: Sequence[RowState], best: Sequence[int] 
             tokens[i] = token_id
     if len(greedy) == len(has_choice):
         return tokens
-    drawn = [i for i in has_choice if rows[i].sampling.temperature >= MIN_TEMPERATURE]
+    drawn = [i for i in has_choice if not rows[i].is_greedy]
     _draw(logits, rows, drawn, tokens)
     return tokens
 

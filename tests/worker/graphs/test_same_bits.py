@@ -18,6 +18,7 @@ from qanat.models.decoder import CausalLM
 from qanat.models.dummy import load_dummy
 from qanat.models.loader import load_model
 from qanat.worker import model_runner
+from qanat.worker.row_state import RowState
 from tests.worker.driver import Driver, random_prompt
 from tests.worker.tiny_model import _COMMON, _DELTA_NET, _EXPERTS, CONFIGS
 
@@ -51,9 +52,9 @@ class Played:
         self.kinds: list[str] = []
         sample = model_runner.sample_tokens
 
-        def keep(logits: Tensor, *args: Any) -> list[int]:
-            self.logits.append(logits.clone())
-            return sample(logits, *args)
+        def keep(logits: Tensor, rows: list[RowState], num_valid: int, *args: Any) -> list[int]:
+            self.logits.append(logits[: len(rows), :num_valid].clone())
+            return sample(logits, rows, num_valid, *args)
 
         monkeypatch.setattr(model_runner, "sample_tokens", keep)
         graphs = GraphSettings(mode, SIZES) if mode != "NONE" else None

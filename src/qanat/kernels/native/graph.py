@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -53,6 +54,7 @@ class NativeGraph:
         self.replay: Callable[[], None] = self._steps[0] if len(self._steps) == 1 else self._replay
         """Runs everything again, on what the inputs hold by now."""
 
+    @torch.inference_mode()
     def _replay(self) -> None:
         for step in self._steps:
             step()

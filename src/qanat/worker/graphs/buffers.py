@@ -8,10 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from qanat.kernels.native.module import native
 from qanat.layers.context import ForwardContext
 from qanat.worker.batch_inputs import RowWork
 from qanat.worker.cache_tensors import CacheTensors
-from qanat.worker.row_state import RowState, RowTable
+from qanat.worker.row_state import RowTable
 
 
 class StepBuffers:
@@ -37,9 +38,23 @@ class StepBuffers:
         self._num_computed = np.zeros(max_tokens, dtype=np.int32)
         self._state_ids = np.zeros(max_tokens, dtype=np.int32)
         self._block_tables = np.zeros((max_tokens, table.block_tables.shape[1]), dtype=np.int32)
-        # Whose blocks each row of the tables holds, and how many: a running request's only get more.
-        self._owners: list[tuple[RowState | None, int]] = [(None, 0)] * max_tokens
-        self._num_tokens = self._num_requests = 0
+        arrays = (
+            self._token_ids,
+            self._positions,
+            self._slots,
+            self._query_lens,
+            self._seq_lens,
+            self._num_computed,
+            self._state_ids,
+            self._query_starts,
+            self._block_tables,
+        )
+        self._inputs = native().StepInputs(
+            arrays=[array.ctypes.data for array in arrays],
+            max_tokens=max_tokens,
+            table_width=table.block_tables.shape[1],
+            block_size=block_size,
+        )
 
     def token_ids(self, num_tokens: int) -> Tensor:
         """[T] int64."""
@@ -73,46 +88,21 @@ class StepBuffers:
 
     def clear(self) -> None:
         """Makes everything padding: a pass over the buffers then touches nobody's cache or state."""
-        self._pad(0, 0)
+        self._inputs.fill([])
 
     def fill(self, works: Sequence[RowWork]) -> None:
-        """Writes a step's inputs."""
-        block_tables, block_size = self._table.block_tables, self._block_size
-        row = 0
-        for request, work in enumerate(works):
-            start, end, state = work.start, work.end, work.state
-            if end - start == 1:
-                self._token_ids[row] = state.token(start)
-                self._positions[row] = start
-                block = int(block_tables[work.row, start // block_size])
-                self._slots[row] = block * block_size + start % block_size
-            else:
-                own, positions = slice(row, row + end - start), np.arange(start, end)
-                self._token_ids[own] = state.tokens(start, end)
-                self._positions[own] = positions
-                blocks = block_tables[work.row, positions // block_size].astype(np.int64)
-                self._slots[own] = blocks * block_size + positions % block_size
-            self._query_lens[request] = end - start
-            self._seq_lens[request] = end
-            self._num_computed[request] = start
-            self._state_ids[request] = state.state_id
-            owner, num_held = self._owners[request]
-            if owner is not state or num_held != state.num_blocks:
-                self._block_tables[request, : state.num_blocks] = block_tables[work.row, : state.num_blocks]
-                self._owners[request] = state, state.num_blocks
-            row += end - start
-            self._query_starts[request + 1] = row
-        self._pad(row, len(works))
-
-    def _pad(self, num_tokens: int, num_requests: int) -> None:
-        """Clears what the step before has left behind these many tokens and requests."""
-        if num_tokens < self._num_tokens:
-            stale = slice(num_tokens, self._num_tokens)
-            self._token_ids[stale] = self._positions[stale] = self._slots[stale] = 0
-        if num_requests < self._num_requests:
-            stale = slice(num_requests, self._num_requests)
-            self._query_lens[stale] = self._seq_lens[stale] = self._num_computed[stale] = 0
-            self._state_ids[stale] = 0
-            self._owners[stale] = [(None, 0)] * (self._num_requests - num_requests)
-        self._query_starts[num_requests + 1 :] = num_tokens
-        self._num_tokens, self._num_requests = num_tokens, num_requests
+        """Writes a step's inputs; `check_works` comes before."""
+        tables = self._table.table_addresses
+        self._inputs.fill(
+            [
+                (
+                    work.state.tokens_address,
+                    tables[work.row],
+                    work.start,
+                    work.end,
+                    work.state.num_blocks,
+                    work.state.state_id,
+                )
+                for work in works
+            ]
+        )

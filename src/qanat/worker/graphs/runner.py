@@ -7,9 +7,11 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 import numpy.typing as npt
+import torch
 from torch import Tensor
 
 from qanat.config.graphs import EAGER, FULL, PIECEWISE, GraphSettings
@@ -18,7 +20,7 @@ from qanat.kernels import ops
 from qanat.kernels.native.arena import num_missed
 from qanat.kernels.native.graph import GraphCaptureError
 from qanat.models.decoder import CausalLM
-from qanat.worker.batch_inputs import RowWork, build_inputs, check_blocks
+from qanat.worker.batch_inputs import RowWork, build_inputs, check_works
 from qanat.worker.cache_tensors import CacheTensors
 from qanat.worker.graphs.buffers import StepBuffers
 from qanat.worker.graphs.maker import Graph, GraphMaker
@@ -33,9 +35,8 @@ NO_GRAPHS, TOO_LARGE, PROFILED, NOT_CAPTURED = "no_graphs", "above_largest_size"
 """Why a step of decoding rows alone runs eagerly."""
 
 
-@dataclass(frozen=True)
-class Scores:
-    """Scores of the vocabulary for rows, and what the sampler asks of them first.
+class Scores(msgspec.Struct, frozen=True):
+    """Scores of the vocabulary for rows, and what the sampler asks of them first; padding may stand behind the rows.
 
     Attributes:
         logits: [n, V] fp32.
@@ -47,18 +48,13 @@ class Scores:
     best: npt.NDArray[Any]
     are_finite: npt.NDArray[Any]
 
-    def of_first(self, num_rows: int) -> Scores:
-        """Of so many rows only."""
-        return Scores(self.logits[:num_rows], self.best[:num_rows], self.are_finite[:num_rows])
 
-
-@dataclass(frozen=True)
-class Forward:
+class Forward(msgspec.Struct, frozen=True):
     """Result of a pass; what a graph computed holds until the next one replays.
 
     Attributes:
         hidden: [T, C] the tokens' rows, and maybe padding.
-        scores: of all rows, in order; None where they are still to be computed.
+        scores: of all rows, in order, and maybe of padding; None where they are still to be computed.
         use: how the pass ran.
     """
 
@@ -67,8 +63,7 @@ class Forward:
     use: GraphUse
 
 
-@dataclass(frozen=True)
-class _Key:
+class _Key(NamedTuple):
     """What a graph is captured for: padded tokens and requests; `has_scores` where every row has one token."""
 
     kind: str
@@ -84,6 +79,7 @@ class _Captured:
     graph: Graph
     hidden: Tensor
     scores: Scores | None
+    use: GraphUse
 
 
 class GraphRunner:
@@ -99,8 +95,6 @@ class GraphRunner:
         max_scored_rows: for more rows scores are computed afterwards, in parts.
         num_valid_token_ids: ids from here on cannot be chosen.
 
-    Attributes:
-        settings: as above; may be exchanged between steps for others with the same sizes.
     """
 
     def __init__(
@@ -115,13 +109,19 @@ class GraphRunner:
         num_valid_token_ids: int,
     ) -> None:
         self._model, self._table, self._cache, self._block_size = model, table, cache, block_size
-        self.settings, self._maker = settings, maker
+        self._settings, self._maker = settings, maker
         self._max_scored_rows, self._num_valid = max_scored_rows, num_valid_token_ids
         self._buffers: StepBuffers | None = None
         if maker is not None and settings.sizes:
             self._buffers = StepBuffers(settings.max_size, table, cache, block_size)
         self._captured: dict[_Key, _Captured | None] = {}
+        self._decode_keys: dict[int, tuple[_Key | None, str]] = {}
         self._num_missed = num_missed()
+
+    def use_settings(self, settings: GraphSettings) -> None:
+        """Exchanges them between steps for others with the same sizes."""
+        self._settings = settings
+        self._decode_keys.clear()
 
     def run(self, works: Sequence[RowWork], is_profiled: bool = False) -> Forward:
         """Computes the rows' hidden states.
@@ -131,7 +131,10 @@ class GraphRunner:
         """
         num_tokens = works[-1].offset + works[-1].end - works[-1].start
         is_decode = num_tokens == len(works)
-        key, reason = self._key(num_tokens, len(works), is_decode)
+        if is_decode and num_tokens in self._decode_keys:
+            key, reason = self._decode_keys[num_tokens]
+        else:
+            key, reason = self._key(num_tokens, len(works))
         if key is not None and is_profiled:
             key, reason = None, PROFILED
         if key is None or self._buffers is None:
@@ -142,23 +145,26 @@ class GraphRunner:
         captured = self._captured[key]
         if captured is None:
             return self._eager(works, is_decode, NOT_CAPTURED)
-        check_blocks(works, self._block_size)
+        check_works(works, self._block_size)
         self._buffers.fill(works)
         captured.graph.replay()
-        scores = captured.scores.of_first(len(works)) if captured.scores is not None else None
-        return Forward(
-            captured.hidden, scores, GraphUse(key.kind, is_decode, "", capture_s, self._new_misses())
-        )
+        use = captured.use
+        if (
+            capture_s or captured.scores is None
+        ):  # else there was nothing to capture, and no output outside the graph
+            use = msgspec.structs.replace(use, capture_s=capture_s, num_arena_misses=self._new_misses())
+        return Forward(captured.hidden, captured.scores, use)
 
+    @torch.inference_mode()
     def scores(self, hidden: Tensor) -> Scores:
         """Of rows [n, C], outside any graph."""
         logits = self._model.compute_logits(hidden)
         best, are_finite = ops.best_tokens(logits, self._num_valid)
         return Scores(logits, best.numpy(), are_finite.numpy())
 
-    def _key(self, num_tokens: int, num_requests: int, is_decode: bool) -> tuple[_Key | None, str]:
+    def _key(self, num_tokens: int, num_requests: int) -> tuple[_Key | None, str]:
         """The graph that may stand for a step, and if there is none, why."""
-        settings = self.settings
+        settings, is_decode = self._settings, num_tokens == num_requests
         kind = settings.decode_kind if is_decode else settings.mixed_kind
         if kind == EAGER or self._buffers is None:
             return None, NO_GRAPHS
@@ -166,9 +172,12 @@ class GraphRunner:
             return None, TOO_LARGE
         padded = settings.sizes[bisect.bisect_left(settings.sizes, num_tokens)]
         if is_decode:
-            return _Key(kind, padded, padded, padded <= self._max_scored_rows), ""
+            key = _Key(kind, padded, padded, padded <= self._max_scored_rows)
+            self._decode_keys[num_tokens] = key, ""
+            return key, ""
         return _Key(kind, padded, settings.sizes[bisect.bisect_left(settings.sizes, num_requests)], False), ""
 
+    @torch.inference_mode()
     def _eager(self, works: Sequence[RowWork], is_decode: bool, reason: str) -> Forward:
         token_ids, context = build_inputs(works, self._table, self._cache, self._model, self._block_size)
         hidden = self._model(token_ids, context)
@@ -179,6 +188,7 @@ class GraphRunner:
         before, self._num_missed = self._num_missed, num_missed()
         return max(self._num_missed - before, 0)  # a larger arena begins to count anew
 
+    @torch.inference_mode()
     def _capture(self, key: _Key, buffers: StepBuffers) -> float:
         """Records a pass over padding alone, so that nothing is lost if it fails; returns the seconds it took."""
         assert self._maker is not None, "graphs are wanted only where they can be made"
@@ -202,7 +212,8 @@ class GraphRunner:
             return time.monotonic() - start_s
         hidden, found = graph.result
         scores = Scores(found[0], found[1].numpy(), found[2].numpy()) if found is not None else None
-        self._captured[key] = _Captured(graph, hidden, scores)
+        use = GraphUse(key.kind, key.num_tokens == key.num_requests)
+        self._captured[key] = _Captured(graph, hidden, scores, use)
         spent_s = time.monotonic() - start_s
         _log_capture(key, graph, spent_s)
         return spent_s
