@@ -27,15 +27,15 @@ def test_eng_005_requests_that_preempt_each_other_yield_what_they_would_alone() 
 
 @pytest.mark.parametrize("is_chunked_prefill_enabled", [True, False])
 @pytest.mark.parametrize("num_states", [0, 4])
-@pytest.mark.parametrize("max_tokens_per_row", [1, 4])
+@pytest.mark.parametrize("max_draft_tokens", [0, 3])
 def test_eng_005_preemption_after_1_8_and_31_tokens_twice_each(
-    is_chunked_prefill_enabled: bool, num_states: int, max_tokens_per_row: int
+    is_chunked_prefill_enabled: bool, num_states: int, max_draft_tokens: int
 ) -> None:
     loop = StepLoop(
         num_states=num_states,
         max_num_seqs=4,
         is_chunked_prefill_enabled=is_chunked_prefill_enabled,
-        max_tokens_per_row=max_tokens_per_row,
+        max_draft_tokens=max_draft_tokens,
     )
     marks = {"a": [1, 8], "b": [8, 31], "c": [31, 33], "d": []}
     for name in marks:

@@ -132,7 +132,7 @@ def test_a_row_error_counts_even_beside_a_token() -> None:
 
 
 def test_logprobs_pass_through_and_are_cut_with_the_tokens() -> None:
-    loop = StepLoop(max_tokens_per_row=4)
+    loop = StepLoop(max_draft_tokens=3)
     loop.add(make_request("a", 10, 7, logprobs=0))
     collected = []
     while loop.scheduler.has_work:

@@ -28,7 +28,7 @@ class Simulation:
             num_blocks=workload.num_blocks,
             num_states=workload.num_states,
             block_size=workload.block_size,
-            max_tokens_per_row=workload.max_tokens_per_row,
+            max_draft_tokens=workload.max_draft_tokens,
             overlap_depth=workload.overlap_depth,
             policy=workload.policy,
             max_num_seqs=workload.max_num_seqs,
@@ -115,7 +115,7 @@ class Simulation:
         workload, loop = self.workload, self.loop
         before = loop.scheduler.stats().num_preemptions
         batch = loop.step()
-        if loop.scheduler.stats().num_preemptions > before and workload.max_tokens_per_row == 1:
+        if loop.scheduler.stats().num_preemptions > before and workload.max_draft_tokens == 0:
             assert step - self.last_admission > workload.block_size
         if batch is None:
             return

@@ -37,13 +37,13 @@ def test_eng_026_prompts_around_block_boundaries_leave_at_least_one_token_to_com
     assert all(row.num_scheduled_tokens >= 1 for batch in loop.executor.batches for row in batch.rows)
 
 
-@pytest.mark.parametrize("max_tokens_per_row", [1, 5])
+@pytest.mark.parametrize("max_draft_tokens", [0, 4])
 def test_eng_033_a_thousand_requests_that_end_in_every_way_leave_the_pools_full(
-    max_tokens_per_row: int,
+    max_draft_tokens: int,
 ) -> None:
     """Stop, length, abort in each phase, row errors, preemption; several tokens per step or one."""
     choose = random.Random(33)
-    loop = StepLoop(num_blocks=24, num_states=6, max_num_seqs=6, max_tokens_per_row=max_tokens_per_row)
+    loop = StepLoop(num_blocks=24, num_states=6, max_num_seqs=6, max_draft_tokens=max_draft_tokens)
     loop.executor.errors = {f"r{index}": choose.randrange(10, 60) for index in range(0, 1000, 9)}
     num_added = 0
     while num_added < 1000 or loop.scheduler.has_work:

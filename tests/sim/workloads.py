@@ -51,7 +51,7 @@ class Workload:
     max_waiting_requests: int
     max_queue_wait_s: float | None
     num_owners: int
-    max_tokens_per_row: int
+    max_draft_tokens: int
     overlap_depth: int
     arrivals: tuple[Arrival, ...]
 
@@ -102,7 +102,7 @@ def workloads(*, is_crowded: bool) -> st.SearchStrategy[Workload]:
         max_waiting_requests=st.sampled_from([1000] if is_crowded else [3, 1000]),
         max_queue_wait_s=st.sampled_from([None, None, 0.1]),
         num_owners=st.integers(1, 3),
-        max_tokens_per_row=st.sampled_from([1, 1, 3]),
+        max_draft_tokens=st.sampled_from([0, 0, 2, 5]),
         overlap_depth=st.integers(0, 2),
         arrivals=st.lists(arrivals(is_crowded=is_crowded), min_size=3 if is_crowded else 1, max_size=12).map(
             tuple

@@ -44,8 +44,6 @@ class FakeExecutor:
         block_size: tokens per block.
         max_num_seqs, max_num_batched_tokens: what a batch may hold.
         vocab_size: of the model.
-        max_tokens_per_row: a row yields 1 to so many tokens at once, as with speculation, where its reserved
-            blocks have room for them.
         errors: request id -> row error to report once the request has at least so many known tokens.
         num_failures: so many of the next steps raise from `result()` before anything is computed.
         collective_s: seconds of exchanges between ranks that it is to report.
@@ -58,7 +56,6 @@ class FakeExecutor:
     max_num_seqs: int
     max_num_batched_tokens: int
     vocab_size: int = 97
-    max_tokens_per_row: int = 1
     errors: Mapping[str, int] = field(default_factory=dict)
     num_failures: int = 0
     collective_s: float = 0.0
@@ -163,11 +160,13 @@ class FakeExecutor:
         error_length = self.errors.get(held.new.request_id)
         if error_length is not None and len(held.token_ids) >= error_length:
             return RowOutput(scheduled.row, [], error="The logits are not finite.")
-        token_ids = self._sample(held, state) if held.new.sampling.max_tokens else []
+        most = scheduled.max_draft_tokens
+        require(end + most <= len(held.block_ids) * self.block_size, "drafts have places of their own")
+        token_ids = self._sample(held, state, most) if held.new.sampling.max_tokens else []
         logprobs = [TokenLogprobs([token_id], [-1.0], 1) for token_id in token_ids]
         if held.new.sampling.logprobs is None:
             logprobs = []
-        return RowOutput(scheduled.row, token_ids, logprobs, prompt_logprobs)
+        return RowOutput(scheduled.row, token_ids, logprobs, prompt_logprobs, num_drafted=most)
 
     def _load_state(self, held: HeldRow) -> int:
         """The running state; a sequence that starts, starts from the empty one, whatever the slot holds."""
@@ -195,11 +194,11 @@ class FakeExecutor:
         held.num_computed = position + 1
         return absorb(state, held.token_ids[position])
 
-    def _sample(self, held: HeldRow, state: int) -> list[int]:
+    def _sample(self, held: HeldRow, state: int, max_draft_tokens: int) -> list[int]:
         """One token, and more while they agree with the drafts that this pretends to have."""
         self._check_keys(held)
         new, sampled = held.new, []
-        num_wanted = 1 + state % self.max_tokens_per_row
+        num_wanted = 1 + state % (1 + max_draft_tokens)
         while True:
             num_outputs = len(held.token_ids) - new.num_prompt_tokens
             masked = new.stop_token_ids if num_outputs < new.sampling.min_tokens else []

@@ -13,6 +13,7 @@ from qanat.core.outputs import RequestOutput
 from qanat.core.request import Request
 from qanat.core.sampling_params import SamplingParams
 from qanat.core.timeouts import Timeouts
+from qanat.scheduler.draft_lengths import DraftLengths
 from qanat.scheduler.scheduler import Scheduler
 from tests.support.fake_clock import FakeClock
 from tests.support.fake_executor import FakeExecutor
@@ -68,6 +69,7 @@ class StepLoop:
     Args:
         num_blocks, num_states: usable ones, the reserved id not counted; num_states 0 means no recurrent layers.
         overlap_depth: how many steps may be in flight when the next is scheduled.
+        max_draft_tokens: drafts of each request in a step, of which none to all are right.
         limits: fields of SchedulerLimits by name.
     """
 
@@ -77,8 +79,8 @@ class StepLoop:
         num_blocks: int = 64,
         num_states: int | None = None,
         block_size: int = 16,
-        max_tokens_per_row: int = 1,
         overlap_depth: int = 0,
+        max_draft_tokens: int = 0,
         **limits: object,
     ) -> None:
         base = SchedulerLimits(max_num_batched_tokens=256, max_num_seqs=8, max_model_len=4096)
@@ -87,14 +89,14 @@ class StepLoop:
         spec = small_spec(block_size, has_states=num_states > 0)
         self.clock = FakeClock()
         self.cache = HybridCacheManager(spec, num_blocks + 1, num_states + 1 if num_states else 0)
-        self.scheduler = Scheduler(self.limits, self.cache, self.clock)
+        lengths = DraftLengths(max_draft_tokens, is_adaptive=False) if max_draft_tokens else None
+        self.scheduler = Scheduler(self.limits, self.cache, self.clock, lengths)
         self.executor = FakeExecutor(
             num_blocks=num_blocks + 1,
             num_states=num_states + 1 if num_states else 0,
             block_size=block_size,
             max_num_seqs=self.limits.max_num_seqs,
             max_num_batched_tokens=self.limits.max_num_batched_tokens,
-            max_tokens_per_row=max_tokens_per_row,
         )
         self.overlap_depth = overlap_depth
         self.in_flight: deque[tuple[ScheduledBatch, StepOutput]] = deque()
@@ -143,6 +145,8 @@ class StepLoop:
             done, output = self.in_flight.popleft()
             num_prefill = sum(row.num_scheduled_tokens for row in done.rows if row.num_scheduled_tokens > 1)
             self.scheduler.observe_step(num_prefill, duration_s)
+            if not num_prefill:
+                self.scheduler.observe_decode(output, duration_s)
             self.take(self.scheduler.update(done, output))
             self.cache.check_integrity()
         return batch

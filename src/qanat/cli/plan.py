@@ -145,6 +145,7 @@ def settings(wishes: EngineConfig, config: ResolvedConfig, decisions: Sequence[D
         "cpu_binding": number_ranges(config.cpu_binding) or False,
         "compilation_config": config.graphs.as_flag(),
         "cudagraph_capture_sizes": list(config.graphs.sizes),
+        "speculative_config": config.speculative.as_flag(),
         "enable_nan_check": config.is_nan_check_enabled,
         "max_logprobs": config.max_logprobs,
         "step_timeout_s": config.step_timeout_s,

@@ -111,13 +111,13 @@ def read_graph_wishes(wishes: EngineConfig, said: list[Decision]) -> GraphWishes
 
 
 def settle_graphs(
-    wishes: GraphWishes, max_num_seqs: int, max_num_batched_tokens: int, why_not: str
+    wishes: GraphWishes, max_decode_rows: int, max_num_batched_tokens: int, why_not: str
 ) -> tuple[GraphSettings, list[Decision]]:
     """Settles the mode and the sizes.
 
     Args:
         wishes: what was asked for.
-        max_num_seqs: requests that run at once.
+        max_decode_rows: most tokens of a step of decoding requests alone: --max-num-seqs, times 1 + k with k drafts each.
         max_num_batched_tokens: most tokens of a step.
         why_not: why no graph can be had on this platform; empty if it can.
     """
@@ -130,9 +130,9 @@ def settle_graphs(
         return GraphSettings(), said
     wanted = sizes
     if sizes is None:
-        most = min(2 * max_num_seqs, MAX_DEFAULT_SIZE, max_num_batched_tokens)
+        most = min(2 * max_decode_rows, MAX_DEFAULT_SIZE, max_num_batched_tokens)
         sizes = default_sizes(min(wishes.max_size or most, max_num_batched_tokens))
-    kept = _usable(sizes, mode, max_num_seqs, max_num_batched_tokens)
+    kept = _usable(sizes, mode, max_decode_rows, max_num_batched_tokens)
     if wanted is None:
         said.append(Decision(SIZES_FLAG, None, kept, "vLLM's ladder, as far as --max-num-seqs can use it"))
     elif kept != wanted:
@@ -199,13 +199,13 @@ def _size(value: object, key: str) -> int:
 
 
 def _usable(
-    sizes: Sequence[int], mode: str, max_num_seqs: int, max_num_batched_tokens: int
+    sizes: Sequence[int], mode: str, max_decode_rows: int, max_num_batched_tokens: int
 ) -> tuple[int, ...]:
     """Without those above the first that the largest step fits in, and those that no step may have.
 
     A step is padded to its size and memory is planned for the largest: one above --max-num-batched-tokens only costs.
     """
     sizes = [size for size in sizes if size <= max_num_batched_tokens]
-    most = max_num_seqs if MODES[mode][1] == EAGER else max_num_batched_tokens
+    most = max_decode_rows if MODES[mode][1] == EAGER else max_num_batched_tokens
     most = min(most, max_num_batched_tokens)
     return tuple(size for i, size in enumerate(sizes) if i == 0 or sizes[i - 1] < most)

@@ -18,6 +18,7 @@ from qanat.config.profiler import profiler_settings
 from qanat.config.quantization import settle_quantization
 from qanat.config.replicas import parallel_settings, replica_bytes
 from qanat.config.resolved import CacheLimits, ResolvedConfig
+from qanat.config.speculative import speculative_settings
 from qanat.config.structured import structured_settings
 from qanat.config.unbuilt import check_refused, decide_unbuilt
 from qanat.config.values import Kind, read_text
@@ -89,6 +90,7 @@ def resolve(
         packed_cache=packed_cache_settings(wishes, said),
         structured=structured_settings(forms, wishes.guided_decoding_backend, said),
         graph_wishes=read_graph_wishes(wishes, said),
+        speculative=speculative_settings(wishes.speculative_config, said),
     )
     return config, said
 

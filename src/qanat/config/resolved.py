@@ -10,6 +10,7 @@ from qanat.config.model_config import ModelConfig
 from qanat.config.packed_cache import PackedCacheSettings
 from qanat.config.parallel_settings import ParallelSettings
 from qanat.config.profiler import ProfilerSettings
+from qanat.config.speculative import SpeculativeSettings
 from qanat.config.structured import StructuredSettings
 
 
@@ -96,6 +97,7 @@ class ResolvedConfig:
         packed_cache: where packed weights are kept between starts; None for nowhere.
         graph_wishes: what was asked for about graphs; `qanat.executor.planning` settles it.
         graphs: which steps run as graphs.
+        speculative: who drafts tokens, and how many.
     """
 
     model_path: str
@@ -122,6 +124,7 @@ class ResolvedConfig:
     cpu_binding: tuple[int, ...] = ()
     graph_wishes: GraphWishes = GraphWishes()
     graphs: GraphSettings = GraphSettings()
+    speculative: SpeculativeSettings = SpeculativeSettings()
 
     def of_replica(self, rank: int) -> ResolvedConfig:
         """The same with the processors of one replica of this host alone; none for those of other hosts."""

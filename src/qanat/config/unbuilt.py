@@ -17,7 +17,6 @@ REASONING_PARSERS = ("qwen3",)
 """What there is; `none` switches it off."""
 
 _JSON_FLAGS: Mapping[str, tuple[str, str]] = {
-    "speculative_config": ("no speculation", f"{LATER}: every token is computed by the model itself"),
     "additional_config": ("no effect", "these are options of vLLM-Ascend; this version computes on the CPU"),
 }
 """What happens instead, and why, for flags with JSON values."""

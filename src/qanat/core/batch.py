@@ -52,11 +52,13 @@ class ScheduledRow(msgspec.Struct, frozen=True):
         row: batch row.
         num_scheduled_tokens: tokens to compute, from the row's computed length on.
         new_block_ids: blocks reserved since the row's last step (empty for a row that enters now).
+        max_draft_tokens: so many drafts of the worker's own may be verified behind them; blocks are reserved for all.
     """
 
     row: int
     num_scheduled_tokens: int
     new_block_ids: list[int]
+    max_draft_tokens: int = 0
 
 
 class ScheduledBatch(msgspec.Struct, frozen=True):
@@ -77,8 +79,8 @@ class ScheduledBatch(msgspec.Struct, frozen=True):
 
     @property
     def num_tokens(self) -> int:
-        """Tokens computed in this step."""
-        return sum(row.num_scheduled_tokens for row in self.rows)
+        """Tokens computed in this step at most: drafts that the worker does not make are not computed."""
+        return sum(row.num_scheduled_tokens + row.max_draft_tokens for row in self.rows)
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True):
@@ -100,11 +102,13 @@ class RowOutput(msgspec.Struct):
 
     Attributes:
         row: batch row.
-        token_ids: sampled tokens in order; empty while the prompt is not finished.
+        token_ids: sampled tokens in order; empty while the prompt is not finished. All but the last were drafts, or
+            there is only one.
         logprobs: one entry per sampled token if asked for.
         prompt_logprobs: entries for prompt positions finished in this step, in order, if asked for.
         error: why no token could be chosen; the request ends with it.
         error_code: stable code of that error (see qanat.core.errors).
+        num_drafted: drafts that were verified.
     """
 
     row: int
@@ -113,6 +117,7 @@ class RowOutput(msgspec.Struct):
     prompt_logprobs: list[TokenLogprobs] = []
     error: str = ""
     error_code: str = "numeric_error"
+    num_drafted: int = 0
 
 
 class GraphUse(msgspec.Struct, frozen=True):
@@ -140,8 +145,10 @@ class StepOutput(msgspec.Struct, frozen=True):
         step_id: the batch's.
         rows: one entry per scheduled row, in batch order.
         graph: how the pass ran; None if whoever computed it does not tell.
+        draft_s: seconds that making the drafts took.
     """
 
     step_id: int
     rows: list[RowOutput]
     graph: GraphUse | None = None
+    draft_s: float = 0.0

@@ -39,6 +39,8 @@ class RequestOutput(msgspec.Struct, kw_only=True, frozen=True):
         retry_after_s: with a refusal, whole seconds after which the request may be taken; 0 if nothing is known.
         num_cached_tokens: prompt tokens supplied by the prefix cache.
         timing: set with the first new token and with the finish reason.
+        num_drafted, num_accepted: with the finish reason, drafts that were verified for it, and those of them that became
+            output.
     """
 
     request_id: str
@@ -53,3 +55,5 @@ class RequestOutput(msgspec.Struct, kw_only=True, frozen=True):
     retry_after_s: int = 0
     num_cached_tokens: int = 0
     timing: RequestTiming | None = None
+    num_drafted: int = 0
+    num_accepted: int = 0

@@ -8,11 +8,13 @@ from qanat.cache.manager import HybridCacheManager
 from qanat.cache.spec import planned_spec
 from qanat.config.resolved import ResolvedConfig
 from qanat.config.sharding import rank_model
+from qanat.config.speculative import SpeculativeSettings
 from qanat.engine.core import EngineCore
 from qanat.engine.form_preparation import FormPreparation
 from qanat.engine.messages import Ready
 from qanat.executor.starting import start_executor
 from qanat.platforms.cpu import CpuPlatform
+from qanat.scheduler.draft_lengths import DraftLengths
 from qanat.scheduler.scheduler import Scheduler
 from qanat.structured.factory import FormFactory
 
@@ -40,5 +42,12 @@ def build_core(config: ResolvedConfig, forms: FormFactory) -> tuple[EngineCore, 
     spec = planned_spec(shape, config.cache)
     cache = HybridCacheManager(spec, start.memory.num_blocks, start.memory.num_states)
     preparation = FormPreparation(forms, config.structured.backend, config.scheduler.max_waiting_requests)
-    core = EngineCore(Scheduler(config.scheduler, cache, time.monotonic), executor, forms=preparation)
+    scheduler = Scheduler(config.scheduler, cache, time.monotonic, _draft_lengths(config.speculative))
+    core = EngineCore(scheduler, executor, forms=preparation)
     return core, Ready(config, start.memory, list(start.decisions), executor.op_table())
+
+
+def _draft_lengths(settings: SpeculativeSettings) -> DraftLengths | None:
+    if not settings.method:
+        return None
+    return DraftLengths(settings.num_tokens, is_adaptive=settings.is_adaptive)

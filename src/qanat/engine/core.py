@@ -144,7 +144,10 @@ class EngineCore:
         self._step_s += spent_s
         if output.graph is not None:
             self._graphs.add(output.graph)
-        self._scheduler.observe_step(_num_prefill_tokens(batch), spent_s)
+        num_prefill_tokens = _num_prefill_tokens(batch)
+        self._scheduler.observe_step(num_prefill_tokens, spent_s)
+        if not num_prefill_tokens:
+            self._scheduler.observe_decode(output, spent_s)
         self.num_steps += 1
         return outputs + news
 

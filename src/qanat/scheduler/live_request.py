@@ -22,14 +22,19 @@ class LiveRequest:
         num_prepaid: output tokens that its owner was charged for and that are not made yet; below 0 if more are made.
         num_prior_outputs: output tokens that it brought along.
         num_prompt_logprobs: entries reported so far; a recomputed prompt yields them again.
+        num_drafted, num_accepted: drafts verified for it so far, and those of them that became output.
+        acceptance: estimate of the share of drafts that agree; below 0 while nothing is known.
         first_scheduled_s, first_token_s, last_token_s: on the scheduler's clock, None until then.
     """
 
     __slots__ = (
+        "acceptance",
         "first_scheduled_s",
         "first_token_s",
         "last_token_s",
         "max_computed_tokens",
+        "num_accepted",
+        "num_drafted",
         "num_prepaid",
         "num_prior_outputs",
         "num_prompt_logprobs",
@@ -50,6 +55,8 @@ class LiveRequest:
         self.num_prepaid = 0
         self.num_prior_outputs = request.num_output_tokens
         self.num_prompt_logprobs = 0
+        self.num_drafted = self.num_accepted = 0
+        self.acceptance = -1.0
         self.first_scheduled_s: float | None = None
         self.first_token_s: float | None = None
         self.last_token_s: float | None = None

@@ -9,6 +9,7 @@ from qanat.config.resolved import SchedulerLimits
 from qanat.core.batch import NewRow, ScheduledRow
 from qanat.core.request import RequestStatus
 from qanat.scheduler.deadlines import Deadlines
+from qanat.scheduler.draft_lengths import DraftLengths
 from qanat.scheduler.live_request import LiveRequest, RunningRequest
 from qanat.scheduler.output_bill import OutputBill
 from qanat.scheduler.prefill_pace import PrefillPace
@@ -33,7 +34,7 @@ class StepPlan:
         prefill_budget: of those, how many may be prefill.
         rows: the work, decodes before chunks.
         new_rows: requests that enter.
-        decodes: requests of the leading `rows`, one token each.
+        decodes: requests of the leading `rows`, one token each, and drafts maybe.
         chunks: requests of the remaining `rows`; True if the chunk reaches the end of the known tokens, so that the
             row yields output.
     """
@@ -62,6 +63,7 @@ class StepPlanner:
         pace: PrefillPace,
         deadlines: Deadlines,
         bill: OutputBill,
+        drafts: DraftLengths | None = None,
     ) -> None:
         self._limits = limits
         self._cache = cache
@@ -70,13 +72,17 @@ class StepPlanner:
         self._pace = pace
         self._deadlines = deadlines
         self._bill = bill
+        self._drafts = drafts
         self._is_turn_of_short = False
         self.num_preemptions = 0
 
     def plan(self, now_s: float) -> StepPlan:
         """The next step; without rows if there is nothing to compute."""
         step = StepPlan(budget=self._limits.max_num_batched_tokens)
-        self._plan_decodes(step)
+        if self._drafts is None:
+            self._plan_decodes(step)
+        else:
+            self._plan_drafting(step, self._drafts)
         step.prefill_budget = self._prefill_budget(step.budget)
         if self._running.prefilling:
             short_tokens = self._short_tokens(step.prefill_budget)
@@ -120,6 +126,51 @@ class StepPlanner:
             add_decode(running)
             budget -= 1
         step.budget = budget
+
+    def _plan_drafting(self, step: StepPlan, drafts: DraftLengths) -> None:
+        """The same with room for drafts. Each request's next token comes first, and prompts have half of what is left."""
+        decoding = self._running.decoding
+        drafts.begin_step(decoding)
+        num_extra = step.budget - len(decoding)
+        if self._running.prefilling or len(self._waiting):
+            num_extra //= 2
+        for running in decoding:
+            if not running.num_uncomputed:
+                continue
+            if not step.budget:
+                break
+            most = min(drafts.length(running), running.num_outputs_left - 1, num_extra)
+            places = self._places(running, 1 + max(most, 0))
+            if places is None:
+                continue
+            num_drafts, new_ids = places
+            if num_drafts or new_ids:
+                step.rows.append(ScheduledRow(running.row, 1, new_ids, num_drafts))
+            else:
+                step.rows.append(running.decode_row)
+            running.num_uncomputed = 0
+            running.num_spare -= 1
+            running.request.num_computed_tokens += 1
+            step.decodes.append(running)
+            num_extra -= num_drafts
+            step.budget -= 1 + num_drafts
+
+    def _places(self, running: RunningRequest, num_wanted: int) -> tuple[int, list[int]] | None:
+        """Drafts that have places behind the next token's, and new blocks for them; None if not even that has one.
+
+        Drafts take a block only where one more is left for everybody who may need it (S4): what they get, the request
+        would have taken within the next few steps.
+        """
+        new_ids: list[int] = []
+        if running.num_spare < num_wanted:
+            if num_wanted > 1 and self._cache.num_free_blocks > self._running.num_growing:
+                new_ids = self._running.extend(running, num_wanted) or []
+            if not running.num_spare:
+                own_ids = self._reserve(running)
+                if own_ids is None:
+                    return None
+                new_ids += own_ids
+        return min(num_wanted, running.num_spare) - 1, new_ids
 
     def _reserve(self, running: RunningRequest) -> list[int] | None:
         """Room for one more token, at the cost of later-ranked requests if need be.

@@ -29,7 +29,7 @@ def check_row(running: RunningRequest, row_output: RowOutput, yields_output: boo
     """Refuses results that do not answer what was scheduled; a wrong row would give one user another's tokens.
 
     Raises:
-        IntegrityError: another row, tokens in the middle of a prompt, or none at its end.
+        IntegrityError: another row, tokens in the middle of a prompt, none at its end, or more than there is room for.
     """
     if row_output.row != running.row:
         raise IntegrityError(
@@ -43,6 +43,11 @@ def check_row(running: RunningRequest, row_output: RowOutput, yields_output: boo
     if wants_tokens and not row_output.token_ids and not row_output.error:
         raise IntegrityError(
             f"The worker returned no token for row {running.row}, whose tokens are all computed."
+        )
+    if len(row_output.token_ids) - 1 > running.num_spare:
+        raise IntegrityError(
+            f"The worker returned {len(row_output.token_ids)} tokens for row {running.row}, which has places for "
+            f"{running.num_spare} more than one."
         )
 
 

@@ -50,10 +50,10 @@ class RunningSet:
         running.is_decoding = True
         insort(self.decoding, running, key=_rank)
 
-    def extend(self, running: RunningRequest) -> list[int] | None:
-        """Reserves the place of the next token; None if there is no free block."""
+    def extend(self, running: RunningRequest, num_tokens: int = 1) -> list[int] | None:
+        """Reserves the places of the next tokens; None if there are not blocks enough."""
         request = running.request
-        new_ids = self._cache.extend(request.request_id, request.num_computed_tokens + 1)
+        new_ids = self._cache.extend(request.request_id, request.num_computed_tokens + num_tokens)
         if new_ids is None:
             return None
         running.num_spare += len(new_ids) * self._cache.block_size

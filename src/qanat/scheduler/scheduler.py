@@ -13,8 +13,10 @@ from qanat.core.batch import RowOutput, ScheduledBatch, StepOutput
 from qanat.core.errors import DeadlineError, IntegrityError
 from qanat.core.outputs import RequestOutput
 from qanat.core.request import FinishReason, Request, RequestStatus
+from qanat.core.speculation import SpeculationCounts
 from qanat.scheduler.admission import check_cache, check_request
 from qanat.scheduler.deadlines import Deadlines, Missed
+from qanat.scheduler.draft_lengths import DraftLengths
 from qanat.scheduler.drain_pace import DrainPace
 from qanat.scheduler.forecast import Forecast
 from qanat.scheduler.live_request import LiveRequest, RunningRequest
@@ -38,13 +40,18 @@ class Scheduler:
         limits: token budget, rows, window, policy, queue bounds.
         cache: owns blocks and states; used by nobody else.
         clock: monotonic seconds, the clock of the requests' arrivals and deadlines.
+        drafts: how many tokens are drafted for whom; None without speculation.
 
     Raises:
         CapacityError: the cache is so small that nothing can run in it.
     """
 
     def __init__(
-        self, limits: SchedulerLimits, cache: HybridCacheManager, clock: Callable[[], float]
+        self,
+        limits: SchedulerLimits,
+        cache: HybridCacheManager,
+        clock: Callable[[], float],
+        drafts: DraftLengths | None = None,
     ) -> None:
         check_cache(cache)
         self._limits = limits
@@ -57,8 +64,9 @@ class Scheduler:
         self._drain_pace = DrainPace()
         self._deadlines = Deadlines(cache, self._pace)
         self._bill = OutputBill(self._waiting)
+        self._drafts = drafts
         self._planner = StepPlanner(
-            limits, cache, self._running, self._waiting, self._pace, self._deadlines, self._bill
+            limits, cache, self._running, self._waiting, self._pace, self._deadlines, self._bill, drafts
         )
         forecast = Forecast(self._waiting, self._running, self._pace, self._drain_pace, limits.max_num_seqs)
         self._bounds = QueueBounds(limits, self._waiting, self._running, forecast)
@@ -96,6 +104,7 @@ class Scheduler:
             cache_usage=cache.usage,
             state_usage=cache.state_usage,
             prefill_s_per_token=self._pace.s_per_token,
+            speculation=SpeculationCounts() if self._drafts is None else self._drafts.counts(),
         )
 
     def add(self, request: Request) -> None:
@@ -170,6 +179,8 @@ class Scheduler:
                 f"{len(output.rows)} rows."
             )
         now_s = self._clock()
+        if self._drafts is not None:
+            _observe_drafts(self._drafts, plan, output)
         outputs: list[RequestOutput] = []
         self._update_decodes(plan, output.rows, now_s, outputs)
         for (running, is_last), row_output in zip(plan.chunks, output.rows[len(plan.decodes) :], strict=True):
@@ -182,6 +193,13 @@ class Scheduler:
     def observe_step(self, num_prefill_tokens: int, duration_s: float) -> None:
         """Feeds the estimate behind the bound on decode stalls."""
         self._pace.observe(num_prefill_tokens, duration_s)
+
+    def observe_decode(self, output: StepOutput, duration_s: float) -> None:
+        """Feeds, of a step without prefill, what the choice of draft lengths knows of costs."""
+        if self._drafts is not None:
+            capture_s = output.graph.capture_s if output.graph is not None else 0.0
+            drafted = [row.num_drafted for row in output.rows]
+            self._drafts.observe_step(drafted, duration_s - capture_s - output.draft_s, output.draft_s)
 
     def expire(self) -> list[RequestOutput]:
         """Ends every request that has missed a deadline, and those whose turn it is but who are bound to miss one."""
@@ -286,6 +304,8 @@ class Scheduler:
             stop_token_id=progress.stop_token_id,
             num_cached_tokens=request.num_cached_tokens,
             timing=timing,
+            num_drafted=live.num_drafted,
+            num_accepted=live.num_accepted,
         )
 
     def _end_late(self, live: LiveRequest, missed: Missed, now_s: float) -> RequestOutput:
@@ -310,6 +330,8 @@ class Scheduler:
             error_param=param,
             num_cached_tokens=live.request.num_cached_tokens,
             timing=live.timing(now_s),
+            num_drafted=live.num_drafted,
+            num_accepted=live.num_accepted,
         )
 
     def _forget(self, live: LiveRequest) -> None:
@@ -324,3 +346,11 @@ class Scheduler:
         if not self._live:
             self._waiting.settle()
             self._drain_pace.pause()
+
+
+def _observe_drafts(drafts: DraftLengths, plan: StepPlan, output: StepOutput) -> None:
+    """Tells the choice of lengths what became of this step's drafts."""
+    for running, scheduled, row_output in zip(plan.decodes, plan.rows, output.rows, strict=False):
+        if running.is_running and not row_output.error:
+            num_accepted = max(0, len(row_output.token_ids) - 1)
+            drafts.observe(running, scheduled.max_draft_tokens, row_output.num_drafted, num_accepted)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from qanat.core.graph_counts import GraphCounts
+from qanat.core.speculation import SpeculationCounts
 
 
 class SchedulerStats(msgspec.Struct, frozen=True):
@@ -23,6 +24,7 @@ class SchedulerStats(msgspec.Struct, frozen=True):
         step_s: seconds that steps have taken since the start.
         collective_s: of those, seconds in exchanges between ranks.
         graphs: how the steps ran.
+        speculation: what became of drafts.
     """
 
     num_running: int = 0
@@ -39,3 +41,4 @@ class SchedulerStats(msgspec.Struct, frozen=True):
     step_s: float = 0.0
     collective_s: float = 0.0
     graphs: GraphCounts = GraphCounts()
+    speculation: SpeculationCounts = SpeculationCounts()

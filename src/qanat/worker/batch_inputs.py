@@ -26,6 +26,8 @@ class RowWork(msgspec.Struct, frozen=True):
         state: its request.
         start, end: positions computed are start to end - 1.
         offset: place of position `start` among the step's tokens.
+        drafts: guesses at the tokens of the last positions, which are to be verified.
+        samples: all known tokens are computed then, so that the next one can be chosen.
     """
 
     row: int
@@ -33,11 +35,13 @@ class RowWork(msgspec.Struct, frozen=True):
     start: int
     end: int
     offset: int
+    drafts: tuple[int, ...] = ()
+    samples: bool = False
 
     @property
-    def samples(self) -> bool:
-        """True if all known tokens are computed then, so that the next one can be chosen."""
-        return self.end == self.state.num_tokens and self.state.samples
+    def num_known(self) -> int:
+        """Of those, rows of tokens that are part of the request for certain."""
+        return self.end - self.start - len(self.drafts)
 
     @property
     def num_prompt_logprobs(self) -> int:
@@ -63,9 +67,23 @@ def update_rows(table: RowTable, batch: ScheduledBatch) -> list[RowWork]:
             table.add_blocks(scheduled.row, scheduled.new_block_ids)
         state = table[scheduled.row]
         start = state.num_computed_tokens
-        works.append(RowWork(scheduled.row, state, start, start + scheduled.num_scheduled_tokens, offset))
+        end = start + scheduled.num_scheduled_tokens
+        samples = end == state.num_tokens and state.samples
+        works.append(RowWork(scheduled.row, state, start, end, offset, samples=samples))
         offset += scheduled.num_scheduled_tokens
     return works
+
+
+def with_drafts(works: Sequence[RowWork], drafts: Sequence[Sequence[int]]) -> list[RowWork]:
+    """The same work with guesses to be verified behind each row's known tokens."""
+    longer, offset = [], 0
+    for work, own in zip(works, drafts, strict=True):
+        if own:
+            work.state.put_drafts(own)
+        end = work.end + len(own)
+        longer.append(RowWork(work.row, work.state, work.start, end, offset, tuple(own), work.samples))
+        offset += end - work.start
+    return longer
 
 
 def build_inputs(
@@ -118,7 +136,8 @@ def check_works(works: Sequence[RowWork], block_size: int) -> None:
         IntegrityError: it has not.
     """
     for work in works:
-        if work.start < work.end <= min(work.state.num_tokens, work.state.num_blocks * block_size):
+        num_tokens = work.state.num_tokens + work.state.num_drafts
+        if work.start < work.end <= min(num_tokens, work.state.num_blocks * block_size):
             continue
         if work.end <= work.start:
             raise IntegrityError(f"request {work.state.request_id} was scheduled with no token to compute")

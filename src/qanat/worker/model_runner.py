@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -14,8 +15,9 @@ from qanat.core.constraint import MatcherFactory
 from qanat.core.errors import InvalidRequestError, StructuredOutputError
 from qanat.models.decoder import CausalLM
 from qanat.platforms.groups import ParallelGroup, SingleGroup
-from qanat.worker.batch_inputs import RowWork, update_rows
+from qanat.worker.batch_inputs import RowWork, update_rows, with_drafts
 from qanat.worker.cache_tensors import CacheTensors
+from qanat.worker.drafters.base import Drafter
 from qanat.worker.graphs.maker import GraphMaker
 from qanat.worker.graphs.runner import Forward, GraphRunner, Scores
 from qanat.worker.logprobs import token_logprobs
@@ -79,6 +81,7 @@ class ModelRunner:
             others report is to be left aside.
         graphs: which steps run as graphs; None for none.
         maker: makes them; needed where there are any.
+        drafter: guesses at tokens that are then verified; None for no speculation.
     """
 
     def __init__(
@@ -90,7 +93,9 @@ class ModelRunner:
         group: ParallelGroup | None = None,
         graphs: GraphSettings | None = None,
         maker: GraphMaker | None = None,
+        drafter: Drafter | None = None,
     ) -> None:
+        self._drafter = drafter
         self._group: ParallelGroup = group or SingleGroup()
         self._limits = limits
         forms = None
@@ -126,56 +131,109 @@ class ModelRunner:
 
     def _run(self, batch: ScheduledBatch, is_profiled: bool) -> StepOutput:
         works = update_rows(self._table, batch)
+        draft_s = 0.0
+        if self._drafter is not None:
+            works, draft_s = self._with_drafts(self._drafter, works, batch)
         # What can be done before the pass is: it leaves nothing of this code in the processor's caches.
-        outputs = [RowOutput(work.row, []) for work in works]
+        outputs = [RowOutput(work.row, [], num_drafted=len(work.drafts)) for work in works]
         pairs = list(zip(works, outputs, strict=True))
         asked = [pair for pair in pairs if pair[0].num_prompt_logprobs]
         sampled = [pair for pair in pairs if pair[0].samples]
         forward = self._passes.run(works, is_profiled)
         for work in works:
-            work.state.num_computed_tokens = work.end
+            work.state.num_computed_tokens = work.end - len(work.drafts)
         if asked:
             self._report_prompt(asked, forward.hidden)
         self._sample(sampled, forward, forward.scores if len(sampled) == len(works) else None)
+        if self._drafter is not None:
+            start_s = time.monotonic()
+            self._drafter.observe(works, forward.hidden)
+            draft_s += time.monotonic() - start_s
         _drop_failed(outputs)
-        return StepOutput(batch.step_id, outputs, forward.use)
+        return StepOutput(batch.step_id, outputs, forward.use, draft_s)
+
+    def _with_drafts(
+        self, drafter: Drafter, works: list[RowWork], batch: ScheduledBatch
+    ) -> tuple[list[RowWork], float]:
+        """The work with drafts where there may be any, and the seconds that making them took."""
+        most = [row.max_draft_tokens for row in batch.rows]
+        if not any(most):
+            return works, 0.0
+        start_s = time.monotonic()
+        drafts = drafter.propose(works, most)
+        return with_drafts(works, drafts), time.monotonic() - start_s
 
     def _sample(self, pairs: Sequence[_Pair], forward: Forward, ready: Scores | None) -> None:
-        """Chooses the next token of each of these rows, a chunk of scores at a time; `ready` are the scores of all."""
+        """Chooses the next tokens of each of these rows, for a part of them at a time; `ready` are the scores of all."""
         if ready is not None:
-            chunks: Iterable[tuple[slice, Scores]] = [(slice(len(pairs)), ready)]
-        else:
-            places = [work.offset + work.end - work.start - 1 for work, _ in pairs]
-            chunks = self._score_chunks(places, forward.hidden)
-        for chunk, scores in chunks:
-            part = pairs[chunk]
-            if self._group.rank == 0:
-                self._choose(part, scores)
-            if self._group.size > 1:
-                self._tell(part)
+            self._verify(pairs, ready)
+            return
+        for part in _parts(pairs, self._limits.logits_chunk_rows):
+            places = [
+                place
+                for work, _ in part
+                for place in range(work.offset + work.num_known - 1, work.offset + work.end - work.start)
+            ]
+            self._verify(part, self._scores(places, forward.hidden))
+
+    def _verify(self, pairs: Sequence[_Pair], scores: Scores) -> None:
+        """Chooses the rows' tokens, one of each at a time, for as long as they agree with the drafts (rule R8).
+
+        Args:
+            pairs: rows.
+            scores: of each row's newest token and its drafts, one row after the other.
+        """
+        if not any(work.drafts for work, _ in pairs):
+            self._choose(pairs, scores)
+            return
+        places, next_place = [], 0
+        for work, _ in pairs:
+            work.state.num_drafts = 0  # from here on they are taken for nothing
+            places.append(next_place)
+            next_place += 1 + len(work.drafts)
+        index, going = 0, list(range(len(pairs)))
+        while going:
+            part = [pairs[i] for i in going]
+            self._choose(part, scores.of([places[i] + index for i in going]))
+            going = [i for i in going if _agrees(*pairs[i], index)]
+            index += 1
+        for work, output in pairs:
+            work.state.num_computed_tokens += max(0, len(output.token_ids) - 1)
 
     def _choose(self, pairs: Sequence[_Pair], scores: Scores) -> None:
+        """Chooses one token of each row, on all ranks."""
+        if self._group.rank == 0:
+            self._choose_here(pairs, scores)
+        if self._group.size > 1:
+            self._tell(pairs)
+
+    def _choose_here(self, pairs: Sequence[_Pair], scores: Scores) -> None:
         states = [work.state for work, _ in pairs]
         tokens = sample_tokens(scores.logits, states, self._limits.num_valid_token_ids, scores.best.tolist())
         is_finite = self._are_finite(scores)
+        chosen: list[tuple[int, _Pair]] = []
         for i, (work, output) in enumerate(pairs):
-            if not is_finite[i]:
+            if is_finite[i] and tokens[i] != NO_TOKEN and not output.error:
+                output.token_ids.append(tokens[i])
+                work.state.append([tokens[i]])
+                chosen.append((i, (work, output)))
+            elif not is_finite[i]:
                 output.error = NOT_FINITE
             elif tokens[i] == NO_TOKEN:
                 output.error, output.error_code = _why_nothing_is_left(work.state)
-            elif not output.error:
-                output.token_ids.append(tokens[i])
-                work.state.append([tokens[i]])
-        _report_chosen(pairs, scores.logits)
+        _report_chosen(chosen, scores.logits)
 
     def _tell(self, pairs: Sequence[_Pair]) -> None:
         """Brings the tokens that rank 0 has just chosen to the other ranks' rows; NO_TOKEN where there is none."""
-        chosen = [output.token_ids[-1] if output.token_ids else NO_TOKEN for _, output in pairs]
+        chosen = [NO_TOKEN if output.error else output.token_ids[-1] for _, output in pairs]
         tokens = self._group.broadcast(torch.tensor(chosen)).tolist()
         if self._group.rank > 0:
-            for token, (work, _) in zip(tokens, pairs, strict=True):
-                if token != NO_TOKEN:
+            for token, (work, output) in zip(tokens, pairs, strict=True):
+                if token == NO_TOKEN:
+                    output.error = NOT_FINITE  # or whatever rank 0 says
+                else:
                     work.state.append([token])
+                    output.token_ids.append(token)
 
     @torch.inference_mode()
     def _report_prompt(self, pairs: Sequence[_Pair], hidden: Tensor) -> None:
@@ -203,9 +261,11 @@ class ModelRunner:
         step = self._limits.logits_chunk_rows
         for start in range(0, len(places), step):
             chunk = slice(start, start + step)
-            own = places[chunk]
-            is_run = own[-1] - own[0] + 1 == len(own)
-            yield chunk, self._passes.scores(hidden[own[0] : own[-1] + 1] if is_run else hidden[own])
+            yield chunk, self._scores(places[chunk], hidden)
+
+    def _scores(self, places: Sequence[int], hidden: Tensor) -> Scores:
+        is_run = places[-1] - places[0] + 1 == len(places)
+        return self._passes.scores(hidden[places[0] : places[-1] + 1] if is_run else hidden[list(places)])
 
     def _are_finite(self, scores: Scores) -> list[bool]:
         """Of each row; all true if the check is switched off."""
@@ -222,16 +282,43 @@ def _why_nothing_is_left(state: RowState) -> tuple[str, str]:
     return NOTHING_LEFT, InvalidRequestError.code
 
 
-def _report_chosen(pairs: Sequence[_Pair], logits: Tensor) -> None:
-    """Log-probabilities of the tokens just chosen, for the rows that want them."""
+def _agrees(work: RowWork, output: RowOutput, index: int) -> bool:
+    """True if the token just chosen is the draft of that index, so that the scores behind it count.
+
+    A token that may end the output ends the run at any rate: no form or penalty is asked for more.
+    """
+    if index >= len(work.drafts) or output.error or len(output.token_ids) <= index:
+        return False
+    token = output.token_ids[index]
+    return token == work.drafts[index] and token not in work.state.stop_token_ids
+
+
+def _parts(pairs: Sequence[_Pair], max_places: int) -> Iterator[list[_Pair]]:
+    """Rows in order, so many at a time that the scores of all their places fit."""
+    part: list[_Pair] = []
+    num_places = 0
+    for pair in pairs:
+        own = 1 + len(pair[0].drafts)
+        if part and num_places + own > max_places:
+            yield part
+            part, num_places = [], 0
+        part.append(pair)
+        num_places += own
+    if part:
+        yield part
+
+
+def _report_chosen(chosen: Sequence[tuple[int, _Pair]], logits: Tensor) -> None:
+    """Log-probabilities of tokens just chosen, each with the row of its scores, where they are wanted."""
     wanting = [
         (i, work.state.sampling.logprobs, output)
-        for i, (work, output) in enumerate(pairs)
-        if work.state.sampling.logprobs is not None and output.token_ids
+        for i, (work, output) in chosen
+        if work.state.sampling.logprobs is not None
     ]
     if not wanting:
         return
-    rows = logits[: len(pairs)] if len(wanting) == len(pairs) else logits[[i for i, _, _ in wanting]]
+    places = [i for i, _, _ in wanting]
+    rows = logits[: len(places)] if places[-1] + 1 == len(places) else logits[places]
     entries = token_logprobs(
         rows, [output.token_ids[-1] for _, _, output in wanting], [top for _, top, _ in wanting]
     )
@@ -240,7 +327,9 @@ def _report_chosen(pairs: Sequence[_Pair], logits: Tensor) -> None:
 
 
 def _drop_failed(outputs: Iterable[RowOutput]) -> None:
-    """A row that failed reports nothing but its error."""
+    """A row that failed reports nothing but its error; one that failed behind a draft reports it with the next step."""
     for output in outputs:
-        if output.error:
-            output.token_ids, output.logprobs, output.prompt_logprobs = [], [], []
+        if output.error and output.token_ids:
+            output.error = ""
+        elif output.error:
+            output.logprobs, output.prompt_logprobs = [], []

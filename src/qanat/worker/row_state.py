@@ -47,9 +47,11 @@ class RowState:
         is_greedy: the most likely token is taken.
         seed, choice_index: with the position, the key of the sampling noise.
         state_id: place of the running recurrent state.
+        stop_token_ids: tokens that may end the output.
         num_prompt_tokens: how many of the tokens are prompt.
         num_computed_tokens: tokens whose KV and state are in the cache.
         num_tokens: tokens known.
+        num_drafts: guesses that stand behind them while a step verifies them.
         num_blocks: KV blocks held.
         tokens_address: of the int32 tokens.
         edits: what is done to the logits before sampling, None if nothing ever is.
@@ -64,9 +66,11 @@ class RowState:
         self.seed = new_row.seed
         self.choice_index = new_row.choice_index
         self.state_id = new_row.state_id
+        self.stop_token_ids = frozenset(new_row.stop_token_ids)
         self.num_prompt_tokens = new_row.num_prompt_tokens
         self.num_computed_tokens = new_row.num_computed_tokens
         self.num_tokens = len(new_row.token_ids)
+        self.num_drafts = 0
         self.num_blocks = 0
         self._tokens: npt.NDArray[np.int32] = np.array(new_row.token_ids, dtype=np.int32)
         self.tokens_address = self._tokens.ctypes.data
@@ -127,7 +131,7 @@ class RowState:
         Raises:
             IntegrityError: if they are not all known.
         """
-        if not 0 <= start <= end <= self.num_tokens:
+        if not 0 <= start <= end <= self.num_tokens + self.num_drafts:
             raise IntegrityError(
                 f"request {self.request_id}: tokens {start} to {end} were scheduled, but {self.num_tokens} are known"
             )
@@ -136,10 +140,7 @@ class RowState:
     def append(self, token_ids: Sequence[int]) -> None:
         """Adds produced tokens."""
         end = self.num_tokens + len(token_ids)
-        if end > len(self._tokens):
-            grown: npt.NDArray[np.int32] = np.empty(max(64, 2 * end), dtype=np.int32)
-            grown[: self.num_tokens] = self._tokens[: self.num_tokens]
-            self._tokens, self.tokens_address = grown, grown.ctypes.data
+        self._make_room(end)
         if len(token_ids) == 1:
             self._tokens[self.num_tokens] = token_ids[0]
         else:
@@ -149,6 +150,20 @@ class RowState:
             self.edits.add_output(token_ids)
         if self.form is not None:
             self.form.add_output(token_ids)
+
+
+    def put_drafts(self, token_ids: Sequence[int]) -> None:
+        """Places guesses behind the known tokens, for one step to read."""
+        end = self.num_tokens + len(token_ids)
+        self._make_room(end)
+        self._tokens[self.num_tokens : end] = token_ids
+        self.num_drafts = len(token_ids)
+
+    def _make_room(self, num_tokens: int) -> None:
+        if num_tokens > len(self._tokens):
+            grown: npt.NDArray[np.int32] = np.empty(max(64, 2 * num_tokens), dtype=np.int32)
+            grown[: self.num_tokens] = self._tokens[: self.num_tokens]
+            self._tokens, self.tokens_address = grown, grown.ctypes.data
 
 
 class RowTable:

@@ -32,7 +32,7 @@ Graphs keep one more such moment, without the scores and states, of as many toke
 the results of exchanges, T H f + N V f where ranks share the model. Inputs and results of what is called from Python
 between a graph's parts lie there like those of native ops.
 
-N = max(1, 32 MiB / (V f)) rows, but not more than there can be. The sampler and the log-probabilities work on at most
+N = max(1 + k, 32 MiB / (V f)) rows, k drafts of a request in a step, but not more than there can be. The sampler and the log-probabilities work on at most
 2^20 logits (or one row) at a time and hold 96 bytes for each where all of them are equal, 20 in the usual case.
 """
 
@@ -61,7 +61,8 @@ def logits_chunk_rows(config: ResolvedConfig) -> int:
     """Rows for which logits are computed at a time."""
     limits = config.scheduler
     fitting = LOGITS_CHUNK_BYTES // (FP32_BYTES * config.model.vocab_size)
-    return max(1, min(fitting, max(limits.max_num_batched_tokens, limits.max_num_seqs)))
+    most = max(limits.max_num_batched_tokens, limits.max_num_seqs)
+    return max(1 + config.speculative.num_tokens, min(fitting, most))
 
 
 def workspace_bytes(config: ResolvedConfig, spec: CacheSpec) -> int:

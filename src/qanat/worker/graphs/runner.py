@@ -48,6 +48,12 @@ class Scores(msgspec.Struct, frozen=True):
     best: npt.NDArray[Any]
     are_finite: npt.NDArray[Any]
 
+    def of(self, rows: Sequence[int]) -> Scores:
+        """Of these rows, ascending; a view where they follow each other."""
+        is_run = rows[-1] - rows[0] + 1 == len(rows)
+        own = slice(rows[0], rows[-1] + 1) if is_run else list(rows)
+        return Scores(self.logits[own], self.best[own], self.are_finite[own])
+
 
 class Forward(msgspec.Struct, frozen=True):
     """Result of a pass; what a graph computed holds until the next one replays.
@@ -64,7 +70,7 @@ class Forward(msgspec.Struct, frozen=True):
 
 
 class _Key(NamedTuple):
-    """What a graph is captured for: padded tokens and requests; `has_scores` where every row has one token."""
+    """What a graph is captured for: padded tokens and requests; `has_scores` where every token's are asked for."""
 
     kind: str
     num_tokens: int
@@ -130,11 +136,12 @@ class GraphRunner:
             IntegrityError: a row has no token to compute, or fewer tokens or blocks than it was scheduled for.
         """
         num_tokens = works[-1].offset + works[-1].end - works[-1].start
-        is_decode = num_tokens == len(works)
-        if is_decode and num_tokens in self._decode_keys:
+        if num_tokens == len(works) and num_tokens in self._decode_keys:
             key, reason = self._decode_keys[num_tokens]
+            is_decode = True
         else:
-            key, reason = self._key(num_tokens, len(works))
+            is_decode = num_tokens - sum(len(work.drafts) for work in works) == len(works)
+            key, reason = self._key(num_tokens, len(works), is_decode)
         if key is not None and is_profiled:
             key, reason = None, PROFILED
         if key is None or self._buffers is None:
@@ -162,20 +169,21 @@ class GraphRunner:
         best, are_finite = ops.best_tokens(logits, self._num_valid)
         return Scores(logits, best.numpy(), are_finite.numpy())
 
-    def _key(self, num_tokens: int, num_requests: int) -> tuple[_Key | None, str]:
+    def _key(self, num_tokens: int, num_requests: int, is_decode: bool) -> tuple[_Key | None, str]:
         """The graph that may stand for a step, and if there is none, why."""
-        settings, is_decode = self._settings, num_tokens == num_requests
+        settings = self._settings
         kind = settings.decode_kind if is_decode else settings.mixed_kind
         if kind == EAGER or self._buffers is None:
             return None, NO_GRAPHS
         if num_tokens > settings.max_size:
             return None, TOO_LARGE
         padded = settings.sizes[bisect.bisect_left(settings.sizes, num_tokens)]
-        if is_decode:
+        if num_tokens == num_requests:
             key = _Key(kind, padded, padded, padded <= self._max_scored_rows)
             self._decode_keys[num_tokens] = key, ""
             return key, ""
-        return _Key(kind, padded, settings.sizes[bisect.bisect_left(settings.sizes, num_requests)], False), ""
+        padded_requests = settings.sizes[bisect.bisect_left(settings.sizes, num_requests)]
+        return _Key(kind, padded, padded_requests, is_decode and padded <= self._max_scored_rows), ""
 
     @torch.inference_mode()
     def _eager(self, works: Sequence[RowWork], is_decode: bool, reason: str) -> Forward:
@@ -212,7 +220,7 @@ class GraphRunner:
             return time.monotonic() - start_s
         hidden, found = graph.result
         scores = Scores(found[0], found[1].numpy(), found[2].numpy()) if found is not None else None
-        use = GraphUse(key.kind, key.num_tokens == key.num_requests)
+        use = GraphUse(key.kind, key.has_scores or key.num_tokens == key.num_requests)
         self._captured[key] = _Captured(graph, hidden, scores, use)
         spent_s = time.monotonic() - start_s
         _log_capture(key, graph, spent_s)

@@ -1,0 +1,1 @@
+"""Who drafts tokens: one file each, behind one protocol."""

@@ -1,0 +1,36 @@
+"""What the runner asks of whoever drafts tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from torch import Tensor
+
+from qanat.worker.batch_inputs import RowWork
+
+
+class Drafter(Protocol):
+    """Guesses what comes next. A wrong guess costs time only: every draft is verified.
+
+    Ranks that share the model draft alike: what is drafted follows from what all of them know.
+    """
+
+    def propose(self, works: Sequence[RowWork], max_drafts: Sequence[int]) -> list[list[int]]:
+        """Drafts for rows about to be computed, each with its newest token last.
+
+        Args:
+            works: of this step; all known tokens of a row with drafts are in its work.
+            max_drafts: most drafts of each; 0 for rows that are to have none.
+
+        Returns:
+            For each row the tokens that are to follow its newest one, in order; none where nothing comes to mind.
+        """
+
+    def observe(self, works: Sequence[RowWork], hidden: Tensor) -> None:
+        """Sees what the step has computed, once its tokens are chosen.
+
+        Args:
+            works: of this step.
+            hidden: [T, C] rows behind the final norm, those of rejected drafts among them.
+        """
