@@ -52,6 +52,7 @@ class GenerationEvent(msgspec.Struct, kw_only=True, frozen=True):
         num_output_tokens: tokens of this choice so far.
         num_cached_tokens: prompt tokens supplied by the prefix cache.
         timing: with the first new token and with finish_reason.
+        num_drafted, num_accepted: drafts verified for this choice so far, and those of them that were right.
     """
 
     index: int = 0
@@ -68,3 +69,5 @@ class GenerationEvent(msgspec.Struct, kw_only=True, frozen=True):
     num_output_tokens: int = 0
     num_cached_tokens: int = 0
     timing: RequestTiming | None = None
+    num_drafted: int = 0
+    num_accepted: int = 0

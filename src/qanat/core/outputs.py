@@ -39,8 +39,7 @@ class RequestOutput(msgspec.Struct, kw_only=True, frozen=True):
         retry_after_s: with a refusal, whole seconds after which the request may be taken; 0 if nothing is known.
         num_cached_tokens: prompt tokens supplied by the prefix cache.
         timing: set with the first new token and with the finish reason.
-        num_drafted, num_accepted: with the finish reason, drafts that were verified for it, and those of them that became
-            output.
+        num_drafted, num_accepted: drafts verified for it so far, and those of them that were right.
     """
 
     request_id: str

@@ -13,6 +13,7 @@ from qanat.core.events import GenerationEvent
 from qanat.core.graph_counts import GraphCounts, total_graph_counts
 from qanat.core.outputs import RequestOutput
 from qanat.core.request import FinishReason, Request
+from qanat.core.speculation import SpeculationCounts, total_speculation_counts
 from qanat.scheduler.stats import SchedulerStats
 from qanat.structured.compiler import CompileStats
 
@@ -119,6 +120,7 @@ class EngineStats(msgspec.Struct, kw_only=True, frozen=True):
         step_s: seconds that the core's steps have taken since its start.
         collective_s: of those, seconds in exchanges between the ranks that share the model.
         graphs: how the steps ran.
+        speculation: what became of drafts.
         replicas: the figures of each replica by its rank; they are not asked for forms, so `compiler` is empty.
     """
 
@@ -136,6 +138,7 @@ class EngineStats(msgspec.Struct, kw_only=True, frozen=True):
     step_s: float = 0.0
     collective_s: float = 0.0
     graphs: GraphCounts = GraphCounts()
+    speculation: SpeculationCounts = SpeculationCounts()
     replicas: dict[int, EngineStats] = {}
 
 
@@ -161,6 +164,7 @@ def total_stats(replicas: Mapping[int, EngineStats], compiler: CompileStats) -> 
         step_s=sum(one.step_s for one in every),
         collective_s=sum(one.collective_s for one in every),
         graphs=total_graph_counts([one.graphs for one in every]),
+        speculation=total_speculation_counts([one.speculation for one in every]),
         replicas=dict(replicas),
     )
 
@@ -284,6 +288,7 @@ class EngineMetrics:
             step_s=scheduler.step_s if scheduler else 0.0,
             collective_s=scheduler.collective_s if scheduler else 0.0,
             graphs=scheduler.graphs if scheduler else GraphCounts(),
+            speculation=scheduler.speculation if scheduler else SpeculationCounts(),
         )
 
     def _observe(self, name: str, value: float, count: int = 1) -> None:

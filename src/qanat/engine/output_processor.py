@@ -169,6 +169,8 @@ class OutputProcessor:
             num_output_tokens=self._num_output_tokens,
             num_cached_tokens=output.num_cached_tokens,
             timing=output.timing,
+            num_drafted=output.num_drafted,
+            num_accepted=output.num_accepted,
         )
 
     def _position(self, entry: TokenLogprobs) -> PositionLogprobs:

@@ -261,6 +261,8 @@ class Scheduler:
                         new_token_ids=token_ids,
                         logprobs=row_output.logprobs,
                         num_cached_tokens=request.num_cached_tokens,
+                        num_drafted=live.num_drafted,
+                        num_accepted=live.num_accepted,
                     )
                 )
                 continue

@@ -258,12 +258,17 @@ class UsageTally:
         self._num_cached_tokens: dict[int, int] = {}  # by the index of a prompt's first choice
         self._num_output_tokens = 0
         self._num_reasoning_tokens: dict[int, int] = {}  # by choice
+        self._num_drafted: dict[int, int] = {}  # by choice
+        self._num_accepted: dict[int, int] = {}  # by choice
 
     def add(self, step: ReplyStep) -> None:
         """Counts what a choice has by now."""
         self._num_open -= step.is_last
         self._num_output_tokens += len(step.token_ids)
         self._num_reasoning_tokens[step.index] = step.num_reasoning_tokens
+        if step.num_drafted:
+            self._num_drafted[step.index] = step.num_drafted
+            self._num_accepted[step.index] = step.num_accepted
         if step.index in self._first_indices:
             self._num_cached_tokens[step.index] = step.num_cached_tokens
 
@@ -278,12 +283,17 @@ class UsageTally:
 
     def total(self) -> Usage:
         """The counts so far."""
+        num_accepted = sum(self._num_accepted.values())
         return Usage(
             prompt_tokens=self._num_prompt_tokens,
             completion_tokens=self._num_output_tokens,
             total_tokens=self._num_prompt_tokens + self._num_output_tokens,
             prompt_tokens_details=PromptTokensDetails(sum(self._num_cached_tokens.values())),
-            completion_tokens_details=CompletionTokensDetails(sum(self._num_reasoning_tokens.values())),
+            completion_tokens_details=CompletionTokensDetails(
+                sum(self._num_reasoning_tokens.values()),
+                num_accepted,
+                sum(self._num_drafted.values()) - num_accepted,
+            ),
         )
 
 

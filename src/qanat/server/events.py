@@ -101,6 +101,7 @@ class ReplyStep(msgspec.Struct, frozen=True):
         num_reasoning_tokens: tokens of the thinking block so far.
         num_cached_tokens: prompt tokens supplied by the prefix cache.
         is_prior: the tokens are of an earlier request that this one resumes; whoever reads a stream has had them.
+        num_drafted, num_accepted: drafts verified for this choice so far, and those of them that were right.
     """
 
     index: int
@@ -109,6 +110,8 @@ class ReplyStep(msgspec.Struct, frozen=True):
     num_reasoning_tokens: int
     num_cached_tokens: int
     is_prior: bool = False
+    num_drafted: int = 0
+    num_accepted: int = 0
 
     @property
     def is_last(self) -> bool:

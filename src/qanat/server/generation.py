@@ -123,7 +123,11 @@ class _Choice:
 
     def push(self, event: GenerationEvent) -> ReplyStep:
         """Takes the engine's next event."""
-        return self._step(self._assembler.push(event), event.token_ids, event.num_cached_tokens)
+        step = self._step(self._assembler.push(event), event.token_ids, event.num_cached_tokens)
+        if event.num_drafted:
+            counts = {"num_drafted": event.num_drafted, "num_accepted": event.num_accepted}
+            step = msgspec.structs.replace(step, **counts)
+        return step
 
     def _step(self, events: list[ReplyEvent], token_ids: list[int], num_cached_tokens: int) -> ReplyStep:
         if events and isinstance(events[-1], Finish):  # the output may end before the event does

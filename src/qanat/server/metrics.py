@@ -69,6 +69,26 @@ COUNTERS: tuple[tuple[str, str, Callable[[EngineStats], float]], ...] = (
         "Outputs of native ops that the arena of a step had no room for.",
         lambda one: one.graphs.num_arena_misses,
     ),
+    (
+        f"{PREFIX}spec_decode_num_drafts",
+        "Times that drafts of a request were verified.",
+        lambda one: one.speculation.num_drafts,
+    ),
+    (
+        f"{PREFIX}spec_decode_num_draft_tokens",
+        "Drafts verified.",
+        lambda one: one.speculation.num_draft_tokens,
+    ),
+    (
+        f"{PREFIX}spec_decode_num_accepted_tokens",
+        "Drafts that were right.",
+        lambda one: one.speculation.num_accepted_tokens,
+    ),
+    (
+        f"{OWN_PREFIX}spec_decode_draft_seconds",
+        "Seconds that making drafts took.",
+        lambda one: one.speculation.draft_s,
+    ),
 )
 """Name, meaning and source of the plain counters."""
 
@@ -95,6 +115,7 @@ class EngineCollector(Collector):
         yield from self._gauges()
         yield from self._counters()
         yield from self._graph_counters()
+        yield from self._draft_counters()
         yield from self._form_counters(self._stats.compiler)
         for name, text in HISTOGRAM_HELP.items():
             yield self._histogram(name, text)
@@ -146,6 +167,25 @@ class EngineCollector(Collector):
                 eager.add_metric([*self._labels(rank), reason], count)
         yield replays
         yield eager
+
+    def _draft_counters(self) -> Iterable[Metric]:
+        accepted = CounterMetricFamily(
+            f"{PREFIX}spec_decode_num_accepted_tokens_per_pos",
+            "Drafts that were right, by their place.",
+            labels=[*LABELS, "position"],
+        )
+        chosen = CounterMetricFamily(
+            f"{OWN_PREFIX}spec_decode_rows",
+            "Decoding rows of steps, by the number of drafts that was chosen for them.",
+            labels=[*LABELS, "drafts"],
+        )
+        for rank, stats in self._stats.replicas.items():
+            for position, count in enumerate(stats.speculation.accepted_per_position):
+                accepted.add_metric([*self._labels(rank), str(position)], count)
+            for length, count in enumerate(stats.speculation.rows_per_length):
+                chosen.add_metric([*self._labels(rank), str(length)], count)
+        yield accepted
+        yield chosen
 
     def _form_counters(self, stats: CompileStats) -> Iterable[Metric]:
         """Names of our own: vLLM counts none of these."""

@@ -15,10 +15,18 @@ class PromptTokensDetails(msgspec.Struct, frozen=True):
     cached_tokens: int
 
 
-class CompletionTokensDetails(msgspec.Struct, frozen=True):
-    """Of the generated tokens, those of the thinking block, its tags included."""
+class CompletionTokensDetails(msgspec.Struct, frozen=True, omit_defaults=True):
+    """About the generated tokens.
+
+    Attributes:
+        reasoning_tokens: those of the thinking block, its tags included.
+        accepted_prediction_tokens: drafts of speculative decoding that were right.
+        rejected_prediction_tokens: drafts that were wrong; they are no part of the output.
+    """
 
     reasoning_tokens: int
+    accepted_prediction_tokens: int = 0
+    rejected_prediction_tokens: int = 0
 
 
 class Usage(msgspec.Struct, frozen=True):
