@@ -65,7 +65,6 @@ def test_every_setting_of_the_engine_is_there_with_a_reason(
         "enable_expert_parallel",
         "enforce_eager",
         "max_cudagraph_capture_size",
-        "speculative_config",
         "additional_config",
         "profiler_config",
         "guided_decoding_backend",

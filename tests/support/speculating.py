@@ -77,7 +77,12 @@ class Answers:
     def comparable(self) -> dict[str, tuple[Any, ...]]:
         """Everything that must be the same with and without drafts, log-probabilities to the last bit."""
         return {
-            name: (tokens, repr(self.logprobs[name]), self.ends[name].finish_reason, self.ends[name].stop_token_id)
+            name: (
+                tokens,
+                repr(self.logprobs[name]),
+                self.ends[name].finish_reason,
+                self.ends[name].stop_token_id,
+            )
             for name, tokens in self.tokens.items()
         }
 

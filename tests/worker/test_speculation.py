@@ -40,7 +40,9 @@ def requests_of(settings: dict[str, Any], max_tokens: int = 24) -> list[Request]
     ]
 
 
-def check(make: Callable[[], list[Request]], family: str, num_drafts: int, share: float, **how: Any) -> Answers:
+def check(
+    make: Callable[[], list[Request]], family: str, num_drafts: int, share: float, **how: Any
+) -> Answers:
     """Compares with plain decoding; returns what speculation answered."""
     model = tiny_model(family)
     plain = run(model, make())

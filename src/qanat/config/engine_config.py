@@ -198,8 +198,8 @@ class ExecutionOptions:
     speculative_config: Mapping[str, Any] | None = option(
         Kind.JSON,
         None,
-        'Speculative decoding, as JSON: {"method": "ngram", "num_speculative_tokens": 3}. Output stays the same, token for '
-        'token. "adaptive": false holds the number of drafts fixed.',
+        'Speculative decoding, as JSON: {"method": "ngram", "num_speculative_tokens": 3}. Output stays the same, token '
+        'for token. "adaptive": false holds the number of drafts fixed.',
         aliases=("-sc",),
     )
     additional_config: Mapping[str, Any] | None = option(

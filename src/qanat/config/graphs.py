@@ -117,7 +117,7 @@ def settle_graphs(
 
     Args:
         wishes: what was asked for.
-        max_decode_rows: most tokens of a step of decoding requests alone: --max-num-seqs, times 1 + k with k drafts each.
+        max_decode_rows: most tokens of a step of decoding requests alone: --max-num-seqs, times 1 + k with k drafts.
         max_num_batched_tokens: most tokens of a step.
         why_not: why no graph can be had on this platform; empty if it can.
     """

@@ -19,7 +19,7 @@ from qanat.config.quantization import settle_quantization
 from qanat.config.replicas import parallel_settings, replica_bytes
 from qanat.config.resolved import CacheLimits, ResolvedConfig
 from qanat.config.speculative import speculative_settings
-from qanat.config.structured import structured_settings
+from qanat.config.structured import StructuredSettings, structured_settings
 from qanat.config.unbuilt import check_refused, decide_unbuilt
 from qanat.config.values import Kind, read_text
 from qanat.core.decision import Decision
@@ -66,7 +66,6 @@ def resolve(
     num_local = parallel.num_local_replicas
     num_threads = _num_threads(wishes, model, machine, environment, (num_ranks_here, num_local), said)
     limits, open_limits = scheduler_limits(wishes, model, environment, said)
-    forms = wishes.structured_outputs_config
     config = ResolvedConfig(
         model_path=model_path,
         served_model_names=wishes.served_model_name or (wishes.model or DEMO_NAME,),
@@ -88,11 +87,15 @@ def resolve(
         open_limits=open_limits,
         profiler=profiler_settings(wishes.profiler_config, said),
         packed_cache=packed_cache_settings(wishes, said),
-        structured=structured_settings(forms, wishes.guided_decoding_backend, said),
+        structured=_structured(wishes, said),
         graph_wishes=read_graph_wishes(wishes, said),
-        speculative=speculative_settings(wishes.speculative_config, said),
+        speculative=speculative_settings(wishes.speculative_config, model, said),
     )
     return config, said
+
+
+def _structured(wishes: EngineConfig, said: list[Decision]) -> StructuredSettings:
+    return structured_settings(wishes.structured_outputs_config, wishes.guided_decoding_backend, said)
 
 
 def _cache_limits(

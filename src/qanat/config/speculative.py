@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from qanat.config.known_flags import check_json_keys, did_you_mean
+from qanat.config.model_config import ModelConfig
 from qanat.config.values import Kind, read_value
 from qanat.core.decision import Decision
 from qanat.core.errors import ConfigError
@@ -27,7 +28,9 @@ DEFAULT_LOOKUP = 3
 
 _OWN_KEYS = ("adaptive",)
 _USED_KEYS = ("method", "num_speculative_tokens", "prompt_lookup_min", "prompt_lookup_max", "enforce_eager")
-_WITHOUT_EFFECT = "drafts are verified by equality with the token that plain decoding draws: there is nothing to set"
+_WITHOUT_EFFECT = (
+    "drafts are verified by equality with the token that plain decoding draws: there is nothing to set"
+)
 
 
 @dataclass(frozen=True)
@@ -63,11 +66,14 @@ class SpeculativeSettings:
         }
 
 
-def speculative_settings(value: Mapping[str, object] | None, said: list[Decision]) -> SpeculativeSettings:
+def speculative_settings(
+    value: Mapping[str, object] | None, model: ModelConfig, said: list[Decision]
+) -> SpeculativeSettings:
     """Reads the flag's value.
 
     Args:
         value: the flag's JSON.
+        model: the checkpoint's shape.
         said: takes decisions on what has no effect or comes out otherwise.
 
     Raises:
@@ -78,6 +84,10 @@ def speculative_settings(value: Mapping[str, object] | None, said: list[Decision
     misnamed = check_json_keys(FLAG[2:], {key: one for key, one in value.items() if key not in _OWN_KEYS})
     said += misnamed
     method = _method(value, said)
+    if method and model.is_hybrid:
+        why = "models with linear attention cannot take drafts back yet: every token is computed by the model itself"
+        said.append(Decision(FLAG, dict(value), "no speculation", why))
+        return SpeculativeSettings()
     if not method:
         return SpeculativeSettings()
     ignored = {decision.field for decision in misnamed}

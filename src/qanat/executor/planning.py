@@ -85,9 +85,7 @@ def _with_graphs(config: ResolvedConfig) -> tuple[ResolvedConfig, list[Decision]
     why_not = why_no_graphs(config.model, config.dtype, wanted_instruction_set())
     limits = config.scheduler
     max_decode_rows = limits.max_num_seqs * (1 + config.speculative.num_tokens)
-    graphs, said = settle_graphs(
-        config.graph_wishes, max_decode_rows, limits.max_num_batched_tokens, why_not
-    )
+    graphs, said = settle_graphs(config.graph_wishes, max_decode_rows, limits.max_num_batched_tokens, why_not)
     return dataclasses.replace(config, graphs=graphs), said
 
 

@@ -22,7 +22,9 @@ class StepCosts(Protocol):
     def draft_s(self, num_requests: int) -> float:
         """One more draft for each of so many requests; 0 while nothing is known."""
 
-    def observe(self, num_rows: int, pass_s: float, num_requests: int, num_drafts: int, draft_s: float) -> None:
+    def observe(
+        self, num_rows: int, pass_s: float, num_requests: int, num_drafts: int, draft_s: float
+    ) -> None:
         """Takes a step without prefill into account.
 
         Args:
@@ -37,7 +39,7 @@ class StepCosts(Protocol):
 class MeasuredCosts:
     """Running estimates by the number of rows, in buckets; between buckets it is interpolated.
 
-    Beyond the largest number measured the cost is taken to stay as it is: so longer drafts are tried, and then measured.
+    Beyond the largest number measured the cost is taken to stay as it is: so longer drafts are tried, and measured.
     """
 
     def __init__(self) -> None:
@@ -52,7 +54,9 @@ class MeasuredCosts:
         """See `StepCosts`."""
         return self._drafts.at(num_requests)
 
-    def observe(self, num_rows: int, pass_s: float, num_requests: int, num_drafts: int, draft_s: float) -> None:
+    def observe(
+        self, num_rows: int, pass_s: float, num_requests: int, num_drafts: int, draft_s: float
+    ) -> None:
         """See `StepCosts`."""
         self._passes.add(num_rows, pass_s)
         if num_requests and num_drafts:

@@ -23,8 +23,8 @@ LEAST_GAIN = 0.02
 class DraftLengths:
     """Chooses, for the batch and then for each request, the number of drafts that promises most output per second.
 
-    A request whose drafts agree with probability p gets 1 + p + ... + p^k tokens from a step with k of them. The batch's
-    k is the best for all together; a request for which the last of them is worth less than the row costs has fewer.
+    A request whose drafts agree with probability p gets 1 + p + ... + p^k tokens from a step with k of them. The
+    batch's k is the best for all together; a request for which the last of them is worth less than its row has fewer.
 
     Args:
         max_draft_tokens: most drafts of a request in a step.

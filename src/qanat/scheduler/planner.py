@@ -128,7 +128,7 @@ class StepPlanner:
         step.budget = budget
 
     def _plan_drafting(self, step: StepPlan, drafts: DraftLengths) -> None:
-        """The same with room for drafts. Each request's next token comes first, and prompts have half of what is left."""
+        """The same with room for drafts. Next tokens come first, and prompts have half of what is left."""
         decoding = self._running.decoding
         drafts.begin_step(decoding)
         num_extra = step.budget - len(decoding)

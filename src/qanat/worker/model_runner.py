@@ -164,7 +164,7 @@ class ModelRunner:
         return with_drafts(works, drafts), time.monotonic() - start_s
 
     def _sample(self, pairs: Sequence[_Pair], forward: Forward, ready: Scores | None) -> None:
-        """Chooses the next tokens of each of these rows, for a part of them at a time; `ready` are the scores of all."""
+        """Chooses the next tokens of these rows, for a part of them at a time; `ready` are the scores of all."""
         if ready is not None:
             self._verify(pairs, ready)
             return
@@ -225,7 +225,9 @@ class ModelRunner:
 
     def _tell(self, pairs: Sequence[_Pair]) -> None:
         """Brings the tokens that rank 0 has just chosen to the other ranks' rows; NO_TOKEN where there is none."""
-        chosen = [NO_TOKEN if output.error else output.token_ids[-1] for _, output in pairs]
+        chosen = [
+            output.token_ids[-1] if output.token_ids and not output.error else NO_TOKEN for _, output in pairs
+        ]
         tokens = self._group.broadcast(torch.tensor(chosen)).tolist()
         if self._group.rank > 0:
             for token, (work, output) in zip(tokens, pairs, strict=True):

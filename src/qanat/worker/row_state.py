@@ -151,7 +151,6 @@ class RowState:
         if self.form is not None:
             self.form.add_output(token_ids)
 
-
     def put_drafts(self, token_ids: Sequence[int]) -> None:
         """Places guesses behind the known tokens, for one step to read."""
         end = self.num_tokens + len(token_ids)

@@ -32,8 +32,9 @@ Graphs keep one more such moment, without the scores and states, of as many toke
 the results of exchanges, T H f + N V f where ranks share the model. Inputs and results of what is called from Python
 between a graph's parts lie there like those of native ops.
 
-N = max(1 + k, 32 MiB / (V f)) rows, k drafts of a request in a step, but not more than there can be. The sampler and the log-probabilities work on at most
-2^20 logits (or one row) at a time and hold 96 bytes for each where all of them are equal, 20 in the usual case.
+N = max(1 + k, 32 MiB / (V f)) rows, with k drafts of a request in a step, but not more than there can be. The sampler
+and the log-probabilities work on at most 2^20 logits (or one row) at a time and hold 96 bytes for each where all of
+them are equal, 20 in the usual case.
 """
 
 from __future__ import annotations

@@ -44,7 +44,8 @@ def find_drafts(tokens: npt.NDArray[np.int32], shortest: int, longest: int, most
 
     Args:
         tokens: [n] of one request.
-        shortest, longest: tokens of the ending.
+        shortest: tokens of the shortest ending that counts.
+        longest: tokens of the longest that is looked for.
         most: drafts wanted.
     """
     num_tokens = len(tokens)
