@@ -237,23 +237,12 @@ void bind_rowwise(nb::module_& m) {
         const SwigluArguments a{rows_of(gate), rows_of(up), at(out), is_bf16, size};
         submit([=] { run_swiglu(a, num_rows); });
     });
-    m.def("rotary", [](const RowsTuple& x, size_t num_rows, Address cosines, Address sines, bool is_angle_bf16,
-                       Address out, bool is_out_bf16, size_t size, size_t half) {
-        const RotaryArguments a{rows_of(x), at(cosines), at(sines), is_angle_bf16, at(out), is_out_bf16, size, half};
-        submit([=] { run_rotary(a, num_rows); });
-    });
     m.def("rotary_rows", [](Address positions, size_t num_axes, size_t num_rows, Address frequencies, size_t half,
                             const std::vector<int>& sections, float scale, Address cosines, Address sines, bool is_bf16) {
         submit([=] {
             run_rotary_rows(at<const int64_t>(positions), num_axes, num_rows, at<const float>(frequencies), half,
                             sections, scale, at(cosines), at(sines), is_bf16);
         });
-    });
-    m.def("gates", [](const RowsTuple& a, const RowsTuple& b, size_t num_rows, Address a_log, Address dt_bias,
-                      bool is_bias_bf16, Address log_decay, Address strength, size_t num_heads) {
-        const GateArguments g{rows_of(a), rows_of(b), at<const float>(a_log), at(dt_bias), is_bias_bf16,
-                              at<float>(log_decay), at<float>(strength), num_heads};
-        submit([=] { run_gates(g, num_rows); });
     });
     m.def("route", [](const RowsTuple& logits, size_t num_rows, Address weights, Address ids, size_t num_experts,
                       size_t top_k, bool is_renormalised) {
@@ -273,36 +262,43 @@ void bind_rowwise(nb::module_& m) {
 }
 
 void bind_sequence(nb::module_& m) {
-    m.def("attention", [](const RowsTuple& q, const RowsTuple& k, const RowsTuple& v, const RowsTuple& gate, size_t num_rows,
-                          Address cache, int cache_kind, size_t values_start, Address slots, Address tables,
-                          size_t table_stride, size_t num_requests, Address query_lens, Address seq_lens, Address out, bool is_out_bf16,
-                          size_t block_size, size_t num_heads, size_t num_kv_heads, size_t head_dim, float scale) {
-        const StoreArguments store{rows_of(k), rows_of(v), at(cache), static_cast<Kind>(cache_kind), values_start,
-                                   at<const int64_t>(slots), num_kv_heads, head_dim};
+    m.def("heads", [](const RowsTuple& q, const RowsTuple& k, const RowsTuple& v, size_t num_rows, Address q_weight,
+                      Address k_weight, bool is_weight_bf16, bool is_zero_centred, float eps, Address cosines, Address sines,
+                      bool is_angle_bf16, size_t half, Address out, Address cache, int cache_kind, size_t values_start,
+                      Address slots, size_t num_requests, Address query_lens, size_t num_heads, size_t num_kv_heads,
+                      size_t head_dim) {
+        const HeadArguments a{rows_of(q), rows_of(k), rows_of(v), at(q_weight), at(k_weight), is_weight_bf16,
+                              is_zero_centred, eps, at(cosines), at(sines), is_angle_bf16, half, at(out), at(cache),
+                              static_cast<Kind>(cache_kind), values_start, at<const int64_t>(slots), num_heads,
+                              num_kv_heads, head_dim};
+        const Requests requests{num_requests, at<const int32_t>(query_lens), nullptr, nullptr, nullptr};
+        submit([=] { run_heads(a, requests, num_rows); });
+    });
+    m.def("attention", [](const RowsTuple& q, const RowsTuple& gate, size_t num_rows, Address cache, int cache_kind,
+                          size_t values_start, Address tables, size_t table_stride, size_t num_requests, Address query_lens,
+                          Address seq_lens, Address out, bool is_out_bf16, size_t block_size, size_t num_heads,
+                          size_t num_kv_heads, size_t head_dim, float scale) {
         const AttentionArguments attention{rows_of(q), rows_of(gate), at(cache), static_cast<Kind>(cache_kind), values_start,
                                            at<const int32_t>(tables), table_stride, nullptr, nullptr, at(out), is_out_bf16,
                                            block_size, num_heads, num_kv_heads, head_dim, scale};
         const Requests requests{num_requests, at<const int32_t>(query_lens), at<const int32_t>(seq_lens), nullptr, nullptr};
-        submit([=] { run_attention(store, attention, requests, num_rows); });
+        submit([=] { run_attention(attention, requests, num_rows); });
     });
-    m.def("conv", [](const RowsTuple& x, size_t num_rows, Address weight, bool is_weight_bf16, Address states,
-                     bool is_state_bf16, Address state_ids, Address num_computed, size_t num_requests, Address query_lens,
-                     Address out, bool is_out_bf16, size_t num_channels, size_t num_taps) {
-        const ConvArguments a{rows_of(x), at(weight), is_weight_bf16, at(states), is_state_bf16, nullptr, at(out),
-                              is_out_bf16, num_channels, num_taps};
+    m.def("delta_net", [](const RowsTuple& x, const RowsTuple& a, const RowsTuple& b, size_t num_rows, Address weight,
+                          bool is_weight_bf16, Address a_log, Address dt_bias, bool is_bias_bf16, Address conv_states,
+                          bool is_state_bf16, Address states, Address state_ids, Address num_computed, size_t num_requests,
+                          Address query_lens, Address held_inputs, Address held_gates, size_t max_held, Address accepted,
+                          Address are_held, Address out, bool is_out_bf16, size_t num_taps, size_t key_heads,
+                          size_t value_heads, size_t key_dim, size_t value_dim) {
+        const DeltaNetArguments d{rows_of(x), rows_of(a), rows_of(b), at(weight), is_weight_bf16, at<const float>(a_log),
+                                  at(dt_bias), is_bias_bf16, at(conv_states), at(held_inputs), is_state_bf16,
+                                  at<float>(held_gates), at<float>(states), at(out), is_out_bf16, max_held, num_taps,
+                                  key_heads, value_heads, key_dim, value_dim, nullptr, nullptr, nullptr, nullptr, nullptr,
+                                  nullptr, nullptr};
         const Requests requests{num_requests, at<const int32_t>(query_lens), nullptr, at<const int32_t>(num_computed),
                                 at<const int32_t>(state_ids)};
-        submit([=] { run_conv(a, requests, num_rows); });
-    });
-    m.def("delta", [](const RowsTuple& q, const RowsTuple& k, const RowsTuple& v, size_t num_rows, Address log_decay,
-                      Address strength, Address states, Address state_ids, Address num_computed, size_t num_requests,
-                      Address query_lens, Address out, bool is_out_bf16, size_t key_heads, size_t value_heads, size_t key_dim, size_t value_dim) {
-        const DeltaArguments a{nullptr, nullptr, rows_of(v), at<const float>(log_decay), at<const float>(strength),
-                               at<float>(states), nullptr, at(out), is_out_bf16, key_heads, value_heads, key_dim, value_dim};
-        const Rows query = rows_of(q), key = rows_of(k);
-        const Requests requests{num_requests, at<const int32_t>(query_lens), nullptr, at<const int32_t>(num_computed),
-                                at<const int32_t>(state_ids)};
-        submit([=] { run_delta(a, query, key, requests, num_rows); });
+        const HeldRows held{at<const int32_t>(accepted), at<const int32_t>(are_held)};
+        submit([=] { run_delta_net(d, requests, held, num_rows); });
     });
 }
 

@@ -162,13 +162,21 @@ struct RotaryArguments {
     size_t size, half;
 };
 
-struct StoreArguments {
-    Rows keys, values;  // [T, H, D]
-    void* cache;        // [2, N, block_size, H, D]; of int8, each head's D values have their fp32 scale behind them
-    Kind cache_kind;    // fp32, bf16 or int8
+// Queries, keys and values on their way to attention: norms and rotary embedding, and the cache that holds the latter two.
+struct HeadArguments {
+    Rows q, k, v;  // [T, H, D], [T, KV heads, D]
+    const void *q_weight, *k_weight;
+    bool is_weight_bf16, is_zero_centred;
+    float eps;
+    const void *cosines, *sines;  // [T, half]
+    bool is_angle_bf16;
+    size_t half;
+    void* out;  // [T, H, D] queries, in the type of q
+    void* cache;  // [2, N, block_size, KV heads, D]; of int8, each head's D values have their fp32 scale behind them
+    Kind cache_kind;      // fp32, bf16 or int8
     size_t values_start;  // elements of the keys' half
     const int64_t* slots;
-    size_t num_kv_heads, head_dim;
+    size_t num_heads, num_kv_heads, head_dim;
 };
 
 struct AttentionArguments {
@@ -185,49 +193,41 @@ struct AttentionArguments {
     float scale;
 };
 
-// The rows of one request in a step, and where its state lies.
+// The lines of one request in a step, and where its state lies. Its lines are first those held rows of an earlier step that
+// it absorbs now, then its rows of this step.
 struct Span {
-    int32_t first_row, num_rows, state_id;
-    int32_t is_new;  // starts from zero, whatever its state holds
+    int32_t first_line, first_row, num_rows;
+    int32_t first_absorbed, num_absorbed;  // of the held rows
+    int32_t state_id;
+    bool is_new;   // starts from zero, whatever its state holds
+    bool is_held;  // its rows leave the state as it is, and are kept instead
+    QANAT_MEMBER int32_t num_lines() const { return num_absorbed + num_rows; }
+    // Lines whose inputs the state holds afterwards.
+    QANAT_MEMBER int32_t num_kept() const { return is_held ? num_absorbed : num_lines(); }
 };
 
-struct ConvArguments {
-    Rows x;  // [T, 1, C]
-    const void* weight;  // [C, taps]
+// Convolution, gates and delta rule of a layer. C = 2 HK dk + HV dv channels: queries, keys, values. L lines.
+struct DeltaNetArguments {
+    Rows x;     // [T, 1, C]
+    Rows a, b;  // [T, 1, HV]
+    const void* weight;  // [taps, C]
     bool is_weight_bf16;
-    void* states;  // [S, taps - 1, C]
-    bool is_state_bf16;
-    const Span* spans;
-    void* out;  // [T, C]
-    bool is_out_bf16;
-    size_t num_channels, num_taps;
-};
-
-struct GateArguments {
-    Rows a, b;  // [T, 1, H]
     const float* a_log;
     const void* dt_bias;
     bool is_bias_bf16;
-    float *log_decay, *strength;
-    size_t num_heads;
-};
-
-struct UnitArguments {
-    Rows x;      // [T, H, D]
-    float* out;  // contiguous
-    size_t size;
-    float scale;
-};
-
-struct DeltaArguments {
-    const float *q, *k;  // unit rows [T, HK, dk]
-    Rows v;              // [T, HV, dv]
-    const float *log_decay, *strength;  // [T, HV]
-    float* states;                      // [S, HV, dk, dv]
-    const Span* spans;
-    void* out;  // [T, HV, dv]
+    void* conv_states;   // [S, taps - 1, C]
+    void* held_inputs;   // [S, max_held, C], in the type of conv_states
+    bool is_state_bf16;
+    float* held_gates;   // [S, max_held, 2, HV]: log-decay, write strength
+    float* states;       // [S, HV, dk, dv]
+    void* out;           // [T, HV, dv]
     bool is_out_bf16;
-    size_t num_key_heads, num_value_heads, key_dim, value_dim;
+    size_t max_held, num_taps, num_key_heads, num_value_heads, key_dim, value_dim;
+    const Span* spans;
+    const int32_t* line_spans;         // [L]
+    float *q, *k, *v, *log_decay, *strength;  // scratch [L, HK, dk] twice, of unit length; [L, HV, dv]; [L, HV] twice
+    QANAT_MEMBER size_t num_past() const { return num_taps - 1; }
+    QANAT_MEMBER size_t num_channels() const { return 2 * num_key_heads * key_dim + num_value_heads * value_dim; }
 };
 
 struct RouteArguments {
@@ -266,13 +266,11 @@ struct KernelTable {
     void (*add_rms_norm)(const NormArguments&, size_t first, size_t last);
     void (*gated_rms_norm)(const NormArguments&, size_t first, size_t last);
     void (*swiglu)(const SwigluArguments&, size_t first, size_t last);
-    void (*rotary)(const RotaryArguments&, size_t first, size_t last);
-    void (*store)(const StoreArguments&, size_t first, size_t last);
+    void (*heads)(const HeadArguments&, size_t first, size_t last);
     void (*attention)(const AttentionArguments&, size_t first, size_t last);
-    void (*conv)(const ConvArguments&, size_t first, size_t last);
-    void (*gates)(const GateArguments&, size_t first, size_t last);
-    void (*unit)(const UnitArguments&, size_t first, size_t last);
-    void (*delta)(const DeltaArguments&, size_t first, size_t last);
+    void (*delta_inputs)(const DeltaNetArguments&, size_t first, size_t last);
+    void (*delta_rule)(const DeltaNetArguments&, size_t first, size_t last);
+    void (*delta_kept)(const DeltaNetArguments&, size_t first, size_t last);
     void (*route)(const RouteArguments&, size_t first, size_t last);
     void (*combine)(const CombineArguments&, size_t first, size_t last);
     void (*choice)(const ChoiceArguments&, size_t first, size_t last);

@@ -24,43 +24,6 @@ QANAT_INLINE size_t head_size(size_t head_dim) {
     return sizeof(Stored) == 1 ? head_dim + sizeof(float) : head_dim;
 }
 
-QANAT_INLINE void store_plain(void* cache, size_t to, bool is_bf16, const Rows& x, size_t from, size_t size) {
-    for (size_t i = 0; i < size; i += kLanes) {
-        const size_t count = lanes_left(size, i);
-        store_any(cache, to + i, is_bf16, load_any(x.data, from + i, x.is_bf16, count), count);
-    }
-}
-
-// A head that holds a value that is not finite gets NaN as its scale.
-QANAT_INLINE void store_scaled(int8_t* to, const Rows& x, size_t from, size_t size) {
-    const float largest = peak_of(x, from, size), scale = largest / kLargest;
-    const Lanes factor = broadcast(factor_of(largest));
-    if (largest != largest) __builtin_memset(to, 0, size);
-    else for (size_t i = 0; i < size; i += kLanes)  // heads are whole lanes
-        store_int8(to + i, mul(load_any(x.data, from + i, x.is_bf16), factor));
-    __builtin_memcpy(to + size, &scale, sizeof scale);
-}
-
-// Copies the step's keys and values to their slots; tasks are rows. What attention reads is what is stored (R9).
-static void store_rows(const StoreArguments& a, size_t first, size_t last) {
-    const bool is_scaled = a.cache_kind == Kind::kInt8;
-    const size_t size = is_scaled ? head_size<int8_t>(a.head_dim) : a.head_dim;
-    for (size_t row = first; row < last; ++row)
-        for (size_t head = 0; head < a.num_kv_heads; ++head) {
-            const size_t to = (static_cast<size_t>(a.slots[row]) * a.num_kv_heads + head) * size;
-            const size_t from = row * a.num_kv_heads + head;
-            if (is_scaled) {
-                int8_t* cache = static_cast<int8_t*>(a.cache);
-                store_scaled(cache + to, a.keys, a.keys.start(from), a.head_dim);
-                store_scaled(cache + a.values_start + to, a.values, a.values.start(from), a.head_dim);
-            } else {
-                const bool is_bf16 = a.cache_kind == Kind::kBf16;
-                store_plain(a.cache, to, is_bf16, a.keys, a.keys.start(from), a.head_dim);
-                store_plain(a.cache, a.values_start + to, is_bf16, a.values, a.values.start(from), a.head_dim);
-            }
-        }
-}
-
 // What one row's heads have gathered so far.
 template <int kHeads>
 struct Gathered {

@@ -1,5 +1,8 @@
-// Linear attention: causal convolution and the gated delta rule (Yang et al. 2024) as an fp32 recurrence, for prefill
-// and decode alike (rule R3), so that how a prompt is cut does not enter.
+// Linear attention: causal convolution and the gated delta rule (Yang et al. 2024) as an fp32 recurrence, for prefill,
+// decode and the verification of drafts alike (rule R3), so that how a prompt is cut does not enter.
+//
+// Three kernels, called one after the other: `delta_inputs` makes of each line what the rule reads, `delta_rule` runs it,
+// and `delta_kept`, beside it, brings the convolution's state up to date and keeps held rows. The first only reads states.
 #pragma once
 
 #include "../lanes/functions.hpp"
@@ -10,64 +13,112 @@ namespace QANAT_ISA {
 
 constexpr size_t kMaxTaps = 8;
 constexpr size_t kMaxKeyDim = 256;
-constexpr size_t kConvChannels = 64;  // of one task
 
-QANAT_INLINE void conv_lanes(const ConvArguments& a, const Span& span, size_t channel, size_t count) {
-    const size_t num_past = a.num_taps - 1;
-    Lanes weights[kMaxTaps], past[kMaxTaps];
-    for (size_t tap = 0; tap < a.num_taps; ++tap) {
-        alignas(64) float column[kLanes] = {};
-        for (size_t i = 0; i < count; ++i)
-            column[i] = scalar_any(a.weight, (channel + i) * a.num_taps + tap, a.is_weight_bf16);
-        weights[tap] = load(column);
+// The convolution's inputs of one line, all channels.
+struct Inputs {
+    const void* data;  // null: zeros
+    size_t start;
+    bool is_bf16;
+};
+
+QANAT_INLINE Inputs held_row(const DeltaNetArguments& a, const Span& span, int32_t row) {
+    const size_t at = static_cast<size_t>(span.state_id) * a.max_held + static_cast<size_t>(row);
+    return {a.held_inputs, at * a.num_channels(), a.is_state_bf16};
+}
+
+// Of a request's line; those before its first are what the state holds.
+QANAT_INLINE Inputs inputs_at(const DeltaNetArguments& a, const Span& span, int32_t line) {
+    if (line >= span.num_absorbed) {
+        const size_t row = static_cast<size_t>(span.first_row + line - span.num_absorbed);
+        return {a.x.data, a.x.start(row), a.x.is_bf16};
     }
-    const size_t state = static_cast<size_t>(span.state_id) * num_past * a.num_channels + channel;
-    for (size_t i = 0; i < num_past; ++i)
-        past[i] = span.is_new ? zero() : load_any(a.states, state + i * a.num_channels, a.is_state_bf16, count);
-    for (int32_t t = 0; t < span.num_rows; ++t) {
-        const size_t row = static_cast<size_t>(span.first_row + t);
-        const Lanes x = load_any(a.x.data, a.x.start(row) + channel, a.x.is_bf16, count);
-        past[num_past] = rounded(x, a.is_state_bf16);  // store, then use (rule R9)
+    if (line >= 0) return held_row(a, span, span.first_absorbed + line);
+    if (span.is_new) return {nullptr, 0, false};
+    const size_t at = static_cast<size_t>(span.state_id) * a.num_past() + a.num_past() - static_cast<size_t>(-line);
+    return {a.conv_states, at * a.num_channels(), a.is_state_bf16};
+}
+
+// As the state holds them: what is kept is rounded before its first use (rule R9).
+QANAT_INLINE Lanes input_lanes(const DeltaNetArguments& a, const Inputs& from, size_t channel) {
+    if (!from.data) return zero();
+    const Lanes x = load_any(from.data, from.start + channel, from.is_bf16);
+    return a.is_state_bf16 && !from.is_bf16 ? rounded(x, true) : x;
+}
+
+// silu of the convolution for a head's channels, rounded to the type of the rows.
+QANAT_INLINE void convolve(const DeltaNetArguments& a, const Inputs* taps, size_t channel, size_t size, float* out) {
+    for (size_t i = 0; i < size; i += kLanes) {
         Lanes total = zero();
-        for (size_t tap = 0; tap < a.num_taps; ++tap) total = fma(weights[tap], past[tap], total);
-        store_any(a.out, row * a.num_channels + channel, a.is_out_bf16, silu(total), count);
-        for (size_t i = 0; i < num_past; ++i) past[i] = past[i + 1];
+        for (size_t tap = 0; tap < a.num_taps; ++tap) {
+            const Lanes weight = load_any(a.weight, tap * a.num_channels() + channel + i, a.is_weight_bf16);
+            total = fma(weight, input_lanes(a, taps[tap], channel + i), total);
+        }
+        store(out + i, rounded(silu(total), a.x.is_bf16));
     }
-    for (size_t i = 0; i < num_past; ++i)
-        store_any(a.states, state + i * a.num_channels, a.is_state_bf16, past[i], count);
 }
 
-// Tasks are (request, 64 channels), channels fastest.
-static void conv(const ConvArguments& a, size_t first, size_t last) {
-    const size_t num_blocks = (a.num_channels + kConvChannels - 1) / kConvChannels;
+// A head scaled to length one (eps inside the root, on the sum), then by `scale`.
+QANAT_INLINE void make_unit(float* x, size_t size, float scale) {
+    Lanes squares = zero();
+    for (size_t i = 0; i < size; i += kLanes) squares = fma(load(x + i), load(x + i), squares);
+    const Lanes length = broadcast(1.0f / __builtin_sqrtf(sum(squares) + 1e-6f));
+    for (size_t i = 0; i < size; i += kLanes) store(x + i, mul(mul(load(x + i), length), broadcast(scale)));
+}
+
+// Of a row's heads: log-decay -exp(A_log) softplus(a + dt_bias), and write strength sigmoid(b).
+static void make_gates(const DeltaNetArguments& g, size_t row, float* log_decay, float* strength) {
+    const size_t from_a = g.a.start(row), from_b = g.b.start(row);
+    for (size_t i = 0; i < g.num_value_heads; i += kLanes) {
+        const size_t count = lanes_left(g.num_value_heads, i);
+        const Lanes rate = exponential(load_any(g.a_log, i, false, count));
+        const Lanes bias = load_any(g.dt_bias, i, g.is_bias_bf16, count);
+        const Lanes step = softplus(add(load_any(g.a.data, from_a + i, g.a.is_bf16, count), bias));
+        store_any(log_decay, i, false, mul(sub(zero(), rate), step), count);
+        store_any(strength, i, false, sigmoid(load_any(g.b.data, from_b + i, g.b.is_bf16, count)), count);
+    }
+}
+
+QANAT_INLINE float* held_gates(const DeltaNetArguments& a, const Span& span, int32_t row) {
+    return a.held_gates + (static_cast<size_t>(span.state_id) * a.max_held + static_cast<size_t>(row)) * 2 * a.num_value_heads;
+}
+
+// Both gates of a line: made of its row, or as they were kept.
+static void line_gates(const DeltaNetArguments& a, const Span& span, int32_t line, float* log_decay, float* strength) {
+    if (line >= span.num_absorbed) {
+        make_gates(a, static_cast<size_t>(span.first_row + line - span.num_absorbed), log_decay, strength);
+        return;
+    }
+    const float* kept = held_gates(a, span, span.first_absorbed + line);
+    __builtin_memcpy(log_decay, kept, a.num_value_heads * sizeof(float));
+    __builtin_memcpy(strength, kept + a.num_value_heads, a.num_value_heads * sizeof(float));
+}
+
+// Tasks are (line, key head); that of the first head makes the gates of all.
+static void delta_inputs(const DeltaNetArguments& a, size_t first, size_t last) {
+    const size_t group = a.num_value_heads / a.num_key_heads, keys = a.num_key_heads * a.key_dim;
+    const float scale = 1.0f / __builtin_sqrtf(static_cast<float>(a.key_dim));
     for (size_t task = first; task < last; ++task) {
-        const Span& span = a.spans[task / num_blocks];
-        const size_t begin = task % num_blocks * kConvChannels;
-        const size_t end = begin + kConvChannels < a.num_channels ? begin + kConvChannels : a.num_channels;
-        for (size_t channel = begin; channel < end; channel += kLanes)
-            conv_lanes(a, span, channel, lanes_left(end, channel));
+        const size_t place = task / a.num_key_heads, head = task % a.num_key_heads;
+        const Span& span = a.spans[a.line_spans[place]];
+        const int32_t line = static_cast<int32_t>(place) - span.first_line, num_past = static_cast<int32_t>(a.num_past());
+        Inputs taps[kMaxTaps];
+        for (int32_t tap = 0; tap <= num_past; ++tap) taps[tap] = inputs_at(a, span, line + tap - num_past);
+        float *q = a.q + task * a.key_dim, *k = a.k + task * a.key_dim;
+        if (line >= span.num_absorbed) {
+            convolve(a, taps, head * a.key_dim, a.key_dim, q);
+            make_unit(q, a.key_dim, scale);
+        }
+        convolve(a, taps, keys + head * a.key_dim, a.key_dim, k);
+        make_unit(k, a.key_dim, 1.0f);
+        const size_t value_head = head * group, at = place * a.num_value_heads;
+        convolve(a, taps, 2 * keys + value_head * a.value_dim, group * a.value_dim, a.v + (at + value_head) * a.value_dim);
+        if (head == 0) line_gates(a, span, line, a.log_decay + at, a.strength + at);
     }
 }
 
-// Heads scaled to length one (eps inside the root, on the sum), then by `scale`. Tasks are (row, head).
-static void unit(const UnitArguments& a, size_t first, size_t last) {
-    for (size_t row = first; row < last; ++row) {
-        const size_t start = a.x.start(row);
-        Lanes squares = zero();
-        for (size_t i = 0; i < a.size; i += kLanes) {
-            const Lanes x = load_any(a.x.data, start + i, a.x.is_bf16);
-            squares = fma(x, x, squares);
-        }
-        const Lanes length = broadcast(1.0f / __builtin_sqrtf(sum(squares) + 1e-6f));
-        for (size_t i = 0; i < a.size; i += kLanes) {
-            const Lanes x = mul(load_any(a.x.data, start + i, a.x.is_bf16), length);
-            store(a.out + row * a.size + i, mul(x, broadcast(a.scale)));
-        }
-    }
-}
-
-// One token: S <- e^g S; d = beta (v - k S); S <- S + k d; o = q S. Sums over the key dimensions are four chains.
-template <int kBlocks>
+// One token: S <- e^g S; d = beta (v - k S); S <- S + k d; o = q S. Sums over the key dimensions are four chains. A line
+// that is absorbed only has no result, and its q is not read.
+template <int kBlocks, bool kHasResult>
 static inline void delta_token(const float* q, const float* k, Lanes decay, Lanes strength, const Lanes* v, size_t key_dim,
                                const float* from, size_t from_stride, float* to, size_t to_stride, Lanes* out) {
     constexpr size_t kWidth = kBlocks * kLanes;
@@ -96,15 +147,16 @@ static inline void delta_token(const float* q, const float* k, Lanes decay, Lane
             for (int b = 0; b < kBlocks; ++b) {
                 const Lanes state = fma(broadcast(k[i + c]), change[b], load(decayed + (i + c) * kWidth + b * kLanes));
                 store(to + (i + c) * to_stride + b * kLanes, state);
-                sums[c][b] = fma(broadcast(q[i + c]), state, sums[c][b]);
+                if constexpr (kHasResult) sums[c][b] = fma(broadcast(q[i + c]), state, sums[c][b]);
             }
-    for (int b = 0; b < kBlocks; ++b) out[b] = add(add(sums[0][b], sums[1][b]), add(sums[2][b], sums[3][b]));
+    if constexpr (kHasResult)
+        for (int b = 0; b < kBlocks; ++b) out[b] = add(add(sums[0][b], sums[1][b]), add(sums[2][b], sums[3][b]));
 }
 
-// All tokens of a request for some value columns of a head. Between the first and the last token the columns lie
-// together in the core's cache; in the cache tensor their rows are so far apart that they would push each other out.
+// All lines of a request for some value columns of a head. Between the first and the last line the columns lie together
+// in the core's cache; in the cache tensor their rows are so far apart that they would push each other out.
 template <int kBlocks>
-static void delta_columns(const DeltaArguments& a, const Span& span, size_t head, size_t column) {
+static void delta_columns(const DeltaNetArguments& a, const Span& span, size_t head, size_t column) {
     constexpr size_t kWidth = kBlocks * kLanes;
     alignas(64) float own[kMaxKeyDim * kWidth];
     const size_t key_head = head / (a.num_value_heads / a.num_key_heads);
@@ -116,23 +168,30 @@ static void delta_columns(const DeltaArguments& a, const Span& span, size_t head
         from = own;
         from_stride = kWidth;
     }
-    for (int32_t t = 0; t < span.num_rows; ++t) {
-        const size_t row = static_cast<size_t>(span.first_row + t), at = row * a.num_value_heads + head;
-        const size_t key = (row * a.num_key_heads + key_head) * a.key_dim;
-        const bool is_last = t + 1 == span.num_rows;
+    for (int32_t line = 0; line < span.num_lines(); ++line) {
+        const size_t place = static_cast<size_t>(span.first_line + line), at = place * a.num_value_heads + head;
+        const float *q = a.q + (place * a.num_key_heads + key_head) * a.key_dim, *k = a.k + (q - a.q);
+        const bool is_stored = line + 1 == span.num_kept();
+        float* to = is_stored ? stored : own;
+        const size_t to_stride = is_stored ? a.value_dim : kWidth;
+        const Lanes decay = exponential(broadcast(a.log_decay[at])), strength = broadcast(a.strength[at]);
         Lanes v[kBlocks], out[kBlocks];
-        for (int b = 0; b < kBlocks; ++b) v[b] = load_any(a.v.data, a.v.start(at) + column + b * kLanes, a.v.is_bf16);
-        delta_token<kBlocks>(a.q + key, a.k + key, exponential(broadcast(a.log_decay[at])), broadcast(a.strength[at]), v,
-                             a.key_dim, from, from_stride, is_last ? stored : own, is_last ? a.value_dim : kWidth, out);
-        for (int b = 0; b < kBlocks; ++b)
-            store_any(a.out, at * a.value_dim + column + b * kLanes, a.is_out_bf16, out[b]);
-        from = own;
-        from_stride = kWidth;
+        for (int b = 0; b < kBlocks; ++b) v[b] = load(a.v + at * a.value_dim + column + b * kLanes);
+        if (line < span.num_absorbed) {
+            delta_token<kBlocks, false>(q, k, decay, strength, v, a.key_dim, from, from_stride, to, to_stride, out);
+        } else {
+            delta_token<kBlocks, true>(q, k, decay, strength, v, a.key_dim, from, from_stride, to, to_stride, out);
+            const size_t row = static_cast<size_t>(span.first_row + line - span.num_absorbed);
+            for (int b = 0; b < kBlocks; ++b)
+                store_any(a.out, (row * a.num_value_heads + head) * a.value_dim + column + b * kLanes, a.is_out_bf16, out[b]);
+        }
+        from = to;
+        from_stride = to_stride;
     }
 }
 
 // Tasks are (request, value head, 16 value columns), columns fastest.
-static void delta(const DeltaArguments& a, size_t first, size_t last) {
+static void delta_rule(const DeltaNetArguments& a, size_t first, size_t last) {
     const size_t num_blocks = a.value_dim / kLanes;
     size_t task = first;
     while (task < last) {
@@ -144,6 +203,30 @@ static void delta(const DeltaArguments& a, size_t first, size_t last) {
         } else {
             delta_columns<1>(a, span, head, block * kLanes);
             task += 1;
+        }
+    }
+}
+
+QANAT_INLINE void copy_inputs(const DeltaNetArguments& a, const Inputs& from, void* to, size_t start) {
+    for (size_t i = 0; i < a.num_channels(); i += kLanes) store_any(to, start + i, a.is_state_bf16, input_lanes(a, from, i));
+}
+
+// Tasks are requests. Oldest first: where little is new, the state is moved within itself; and what is absorbed of the
+// held rows is read before others take their places.
+static void delta_kept(const DeltaNetArguments& a, size_t first, size_t last) {
+    for (size_t task = first; task < last; ++task) {
+        const Span& span = a.spans[task];
+        const int32_t num_past = static_cast<int32_t>(a.num_past());
+        const size_t state = static_cast<size_t>(span.state_id) * a.num_past();
+        for (int32_t i = 0; span.num_kept() > 0 && i < num_past; ++i)
+            copy_inputs(a, inputs_at(a, span, span.num_kept() - num_past + i), a.conv_states,
+                        (state + static_cast<size_t>(i)) * a.num_channels());
+        for (int32_t i = 0; span.is_held && i < span.num_rows; ++i) {
+            const size_t at = static_cast<size_t>(span.first_line + span.num_absorbed + i) * a.num_value_heads;
+            copy_inputs(a, inputs_at(a, span, span.num_absorbed + i), a.held_inputs, held_row(a, span, i).start);
+            float* gates = held_gates(a, span, i);
+            __builtin_memcpy(gates, a.log_decay + at, a.num_value_heads * sizeof(float));
+            __builtin_memcpy(gates + a.num_value_heads, a.strength + at, a.num_value_heads * sizeof(float));
         }
     }
 }

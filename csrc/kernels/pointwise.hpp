@@ -1,4 +1,4 @@
-// Ops whose every element stands for itself: the gated unit, rotary embedding (Su et al. 2021), the delta rule's gates.
+// Ops whose every element stands for itself: the gated unit, rotary embedding (Su et al. 2021).
 #pragma once
 
 #include "../lanes/functions.hpp"
@@ -37,21 +37,6 @@ static void rotary(const RotaryArguments& a, size_t first, size_t last) {
         for (size_t i = 2 * a.half; i < a.size; i += kLanes) {
             const size_t count = lanes_left(a.size, i);
             store_any(a.out, to + i, a.is_out_bf16, load_any(a.x.data, start + i, a.x.is_bf16, count), count);
-        }
-    }
-}
-
-// log-decay -exp(A_log) softplus(a + dt_bias), and write strength sigmoid(b).
-static void gates(const GateArguments& a, size_t first, size_t last) {
-    for (size_t row = first; row < last; ++row) {
-        const size_t from_a = a.a.start(row), from_b = a.b.start(row), to = row * a.num_heads;
-        for (size_t i = 0; i < a.num_heads; i += kLanes) {
-            const size_t count = lanes_left(a.num_heads, i);
-            const Lanes rate = exponential(load_any(a.a_log, i, false, count));
-            const Lanes bias = load_any(a.dt_bias, i, a.is_bias_bf16, count);
-            const Lanes step = softplus(add(load_any(a.a.data, from_a + i, a.a.is_bf16, count), bias));
-            store_any(a.log_decay, to + i, false, mul(sub(zero(), rate), step), count);
-            store_any(a.strength, to + i, false, sigmoid(load_any(a.b.data, from_b + i, a.b.is_bf16, count)), count);
         }
     }
 }

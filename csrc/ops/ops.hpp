@@ -22,16 +22,21 @@ void run_experts(const Rows& x, size_t num_rows, const int64_t* expert_ids, size
 // Rows of a table that lies as it is: `row_bytes` each. Throws std::out_of_range for an id beyond `table_rows`.
 void run_gather(const int64_t* ids, size_t num_rows, const void* table, size_t table_rows, size_t row_bytes, void* out);
 
+// What verified drafts have left, R entries each: (first, number) of the held rows that are absorbed now, and whether the
+// rows of this step are held. Null where nothing is ever held.
+struct HeldRows {
+    const int32_t *accepted, *are_held;
+};
+
 enum class Norm { kPlain, kAdded, kGated };
 void run_norm(Norm kind, const NormArguments& arguments, size_t num_rows);
 void run_swiglu(const SwigluArguments& arguments, size_t num_rows);
-void run_rotary(const RotaryArguments& arguments, size_t num_rows);
 void run_rotary_rows(const int64_t* positions, size_t num_axes, size_t num_rows, const float* frequencies, size_t half,
                      const std::vector<int>& sections, float scale, void* cosines, void* sines, bool is_bf16);
-void run_attention(const StoreArguments& store, AttentionArguments attention, const Requests& requests, size_t num_rows);
-void run_conv(ConvArguments arguments, const Requests& requests, size_t num_rows);
-void run_gates(const GateArguments& arguments, size_t num_rows);
-void run_delta(DeltaArguments arguments, const Rows& q, const Rows& k, const Requests& requests, size_t num_rows);
+void run_heads(const HeadArguments& arguments, const Requests& requests, size_t num_rows);
+void run_attention(AttentionArguments attention, const Requests& requests, size_t num_rows);
+// Throws std::out_of_range where more rows are held, or absorbed, than there is room for.
+void run_delta_net(DeltaNetArguments arguments, const Requests& requests, const HeldRows& held, size_t num_rows);
 void run_route(RouteArguments arguments, size_t num_rows);
 void run_combine(const CombineArguments& arguments, size_t num_rows);
 // The largest score of each row that may be chosen, the first of several; and whether all of the row's are finite.

@@ -35,18 +35,6 @@ void run_swiglu(const SwigluArguments& arguments, size_t num_rows) {
     share_rows(runtime.kernels().swiglu, arguments, num_rows, kExponentialCost * double(num_rows) * double(arguments.size));
 }
 
-void run_rotary(const RotaryArguments& arguments, size_t num_rows) {
-    Runtime& runtime = Runtime::get();
-    std::lock_guard<std::mutex> turn(runtime.turn());
-    share_rows(runtime.kernels().rotary, arguments, num_rows, 4 * double(num_rows) * double(arguments.size));
-}
-
-void run_gates(const GateArguments& arguments, size_t num_rows) {
-    Runtime& runtime = Runtime::get();
-    std::lock_guard<std::mutex> turn(runtime.turn());
-    share_rows(runtime.kernels().gates, arguments, num_rows, 4 * kExponentialCost * double(num_rows) * double(arguments.num_heads));
-}
-
 void run_route(RouteArguments arguments, size_t num_rows) {
     Runtime& runtime = Runtime::get();
     std::lock_guard<std::mutex> turn(runtime.turn());

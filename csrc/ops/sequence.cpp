@@ -1,6 +1,7 @@
-// Ops that read what earlier rows of a request have left: attention, convolution, delta rule.
+// Ops that read what earlier rows of a request have left: attention, and convolution with delta rule.
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
 
 #include "ops.hpp"
 
@@ -14,14 +15,35 @@ size_t num_real(const Requests& requests) {
     return total;
 }
 
-// Requests with rows in this step, in order, into `spans`; returns how many.
-size_t fill_spans(const Requests& requests, Span* spans) {
+// A request's lines; those without any have no rows and absorb none.
+Span span_of(const Requests& requests, const HeldRows& held, size_t max_held, size_t request) {
+    Span span{};
+    span.num_rows = requests.query_lens[request];
+    span.state_id = requests.state_ids[request];
+    span.is_new = requests.num_computed[request] == 0;
+    if (!held.accepted) return span;
+    const int32_t most = static_cast<int32_t>(max_held);
+    span.first_absorbed = held.accepted[2 * request];
+    span.num_absorbed = held.accepted[2 * request + 1];
+    span.is_held = held.are_held[request] != 0 && span.num_rows > 0;
+    const bool is_inside = span.first_absorbed >= 0 && span.num_absorbed >= 0 && span.first_absorbed + span.num_absorbed <= most;
+    if (!is_inside || (span.is_held && span.num_rows > most)) throw std::out_of_range("more rows than can be held");
+    if (span.is_new && (span.is_held || span.num_absorbed > 0)) throw std::out_of_range("a new request holds no rows");
+    return span;
+}
+
+// Requests with lines, in order, into `spans`, and the span of each line; returns how many spans there are.
+size_t fill_spans(const Requests& requests, const HeldRows& held, size_t max_held, Span* spans, int32_t* line_spans) {
     size_t count = 0;
-    int32_t row = 0;
+    int32_t row = 0, line = 0;
     for (size_t i = 0; i < requests.count; ++i) {
-        const int32_t length = requests.query_lens[i];
-        if (length > 0) spans[count++] = {row, length, requests.state_ids[i], requests.num_computed[i] == 0};
-        row += length;
+        Span span = span_of(requests, held, max_held, i);
+        span.first_row = row;
+        span.first_line = line;
+        row += span.num_rows;
+        if (span.num_lines() == 0) continue;
+        for (const int32_t end = line + span.num_lines(); line < end; ++line) line_spans[line] = static_cast<int32_t>(count);
+        spans[count++] = span;
     }
     return count;
 }
@@ -32,7 +54,16 @@ void zero_padding(void* out, size_t row_bytes, size_t first, size_t num_rows) {
 
 }  // namespace
 
-void run_attention(const StoreArguments& store, AttentionArguments attention, const Requests& requests, size_t num_rows) {
+void run_heads(const HeadArguments& arguments, const Requests& requests, size_t num_rows) {
+    Runtime& runtime = Runtime::get();
+    std::lock_guard<std::mutex> turn(runtime.turn());
+    const size_t own = num_real(requests), num_tasks = own * (arguments.num_heads + arguments.num_kv_heads);
+    runtime.pool().run(num_tasks, 10 * double(num_tasks) * double(arguments.head_dim),
+                       [&](size_t begin, size_t end) { runtime.kernels().heads(arguments, begin, end); });
+    zero_padding(arguments.out, arguments.num_heads * arguments.head_dim * (arguments.q.is_bf16 ? 2 : 4), own, num_rows);
+}
+
+void run_attention(AttentionArguments attention, const Requests& requests, size_t num_rows) {
     Runtime& runtime = Runtime::get();
     std::lock_guard<std::mutex> turn(runtime.turn());
     const size_t own = num_real(requests), width = attention.is_out_bf16 ? 2 : 4;
@@ -52,9 +83,6 @@ void run_attention(const StoreArguments& store, AttentionArguments attention, co
     attention.row_requests = row_requests;
     attention.row_positions = row_positions;
     const double row_cost = double(attention.num_heads * attention.head_dim);
-    runtime.pool().run(own, double(own) * row_cost, [&](size_t begin, size_t end) {
-        runtime.kernels().store(store, begin, end);
-    });
     // Later rows of a prompt read more keys: taken in strides, tasks give every thread early and late ones.
     const size_t num_tasks = own * attention.num_kv_heads, num_strides = std::min<size_t>(num_tasks, 64);
     runtime.pool().run(num_strides, 2 * num_pairs * row_cost, [&](size_t begin, size_t end) {
@@ -65,44 +93,39 @@ void run_attention(const StoreArguments& store, AttentionArguments attention, co
     zero_padding(attention.out, attention.num_heads * attention.head_dim * width, own, num_rows);
 }
 
-void run_conv(ConvArguments arguments, const Requests& requests, size_t num_rows) {
+void run_delta_net(DeltaNetArguments a, const Requests& requests, const HeldRows& held, size_t num_rows) {
     Runtime& runtime = Runtime::get();
     std::lock_guard<std::mutex> turn(runtime.turn());
-    runtime.scratch().reset(Scratch::size_of<Span>(requests.count));
-    Span* spans = runtime.scratch().take<Span>(requests.count);
-    const size_t num_spans = fill_spans(requests, spans);
-    arguments.spans = spans;
-    const size_t own = num_real(requests), num_blocks = (arguments.num_channels + 63) / 64;
-    runtime.pool().run(num_spans * num_blocks, 25 * double(own) * double(arguments.num_channels),
-                       [&](size_t begin, size_t end) { runtime.kernels().conv(arguments, begin, end); });
-    zero_padding(arguments.out, arguments.num_channels * (arguments.is_out_bf16 ? 2 : 4), own, num_rows);
-}
-
-void run_delta(DeltaArguments arguments, const Rows& q, const Rows& k, const Requests& requests, size_t num_rows) {
-    Runtime& runtime = Runtime::get();
-    std::lock_guard<std::mutex> turn(runtime.turn());
-    const size_t own = num_real(requests), dim = arguments.key_dim, num_units = own * arguments.num_key_heads;
-    // Sized for all rows, padding too: what a tape once had is enough for every replay of it.
-    const size_t most_units = num_rows * arguments.num_key_heads;
-    runtime.scratch().reset(Scratch::size_of<Span>(requests.count) + 2 * Scratch::size_of<float>(most_units * dim));
-    Span* spans = runtime.scratch().take<Span>(requests.count);
-    const size_t num_spans = fill_spans(requests, spans);
-    arguments.spans = spans;
-    float* unit_q = runtime.scratch().take<float>(num_units * dim);
-    float* unit_k = runtime.scratch().take<float>(num_units * dim);
-    const float scale = 1.0f / __builtin_sqrtf(static_cast<float>(dim));
-    runtime.pool().run(num_units, 6 * double(num_units) * double(dim), [&](size_t begin, size_t end) {
-        runtime.kernels().unit({q, unit_q, dim, scale}, begin, end);
-        runtime.kernels().unit({k, unit_k, dim, 1.0f}, begin, end);
+    Scratch& scratch = runtime.scratch();
+    // Sized for all rows, padding too, and all held ones: what a tape once had is enough for every replay of it.
+    const size_t max_lines = num_rows + (held.accepted ? requests.count * a.max_held : 0);
+    const size_t keys = max_lines * a.num_key_heads * a.key_dim, gates = max_lines * a.num_value_heads;
+    scratch.reset(Scratch::size_of<Span>(requests.count) + Scratch::size_of<int32_t>(max_lines) +
+                  2 * Scratch::size_of<float>(keys) + 2 * Scratch::size_of<float>(gates) +
+                  Scratch::size_of<float>(gates * a.value_dim));
+    Span* spans = scratch.take<Span>(requests.count);
+    int32_t* line_spans = scratch.take<int32_t>(max_lines);
+    const size_t num_spans = fill_spans(requests, held, a.max_held, spans, line_spans);
+    const size_t num_lines = num_spans ? static_cast<size_t>(spans[num_spans - 1].first_line + spans[num_spans - 1].num_lines()) : 0;
+    a.spans = spans;
+    a.line_spans = line_spans;
+    a.q = scratch.take<float>(keys);
+    a.k = scratch.take<float>(keys);
+    a.v = scratch.take<float>(gates * a.value_dim);
+    a.log_decay = scratch.take<float>(gates);
+    a.strength = scratch.take<float>(gates);
+    const KernelTable& kernels = runtime.kernels();
+    const double line_channels = double(num_lines) * double(a.num_channels());
+    runtime.pool().run(num_lines * a.num_key_heads, 25 * line_channels,
+                       [&](size_t begin, size_t end) { kernels.delta_inputs(a, begin, end); });
+    const size_t num_tasks = num_spans * a.num_value_heads * (a.value_dim / 16);
+    const double cost = 4 * double(num_lines) * double(a.num_value_heads * a.key_dim * a.value_dim);
+    runtime.pool().run(num_tasks + num_spans, cost, [&](size_t begin, size_t end) {
+        if (begin < num_tasks) kernels.delta_rule(a, begin, std::min(end, num_tasks));
+        if (end > num_tasks) kernels.delta_kept(a, std::max(begin, num_tasks) - num_tasks, end - num_tasks);
     });
-    arguments.q = unit_q;
-    arguments.k = unit_k;
-    const size_t num_blocks = arguments.value_dim / 16;
-    const double cost = 4 * double(own) * double(arguments.num_value_heads * dim * arguments.value_dim);
-    runtime.pool().run(num_spans * arguments.num_value_heads * num_blocks, cost,
-                       [&](size_t begin, size_t end) { runtime.kernels().delta(arguments, begin, end); });
-    const size_t width = arguments.is_out_bf16 ? 2 : 4;
-    zero_padding(arguments.out, arguments.num_value_heads * arguments.value_dim * width, own, num_rows);
+    const size_t width = a.is_out_bf16 ? 2 : 4;
+    zero_padding(a.out, a.num_value_heads * a.value_dim * width, num_real(requests), num_rows);
 }
 
 }  // namespace qanat

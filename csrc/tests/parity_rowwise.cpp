@@ -61,36 +61,6 @@ void run_swiglu(const InstructionSet& set, Variant variant) {
     }
 }
 
-void run_rotary(const InstructionSet& set, Variant variant) {
-    for (const size_t half : {1u, 16u, 23u}) {
-        const size_t size = 2 * half + 9, num_heads = 3;
-        const std::string name = case_name("rotary", variant, size);
-        Generator generator(name);
-        Values x(generator, kNumRows * num_heads * size, variant.is_bf16, variant.has_specials);
-        Values cosines(generator, kNumRows * half, variant.is_bf16), sines(generator, kNumRows * half, variant.is_bf16);
-        Values out(kNumRows * num_heads * size, variant.is_bf16);
-        set.kernels->rotary({x.rows(num_heads, size), cosines.data(), sines.data(), variant.is_bf16, out.data(),
-                             variant.is_bf16, size, half}, 0, kNumRows * num_heads);
-        Report(set, name).add(out);
-    }
-}
-
-void run_gates(const InstructionSet& set, Variant variant) {
-    for (const size_t num_heads : {1u, 16u, 37u}) {
-        const std::string name = case_name("gates", variant, num_heads);
-        Generator generator(name);
-        Values a(generator, kNumRows * num_heads, variant.is_bf16, variant.has_specials);
-        Values b(generator, kNumRows * num_heads, variant.is_bf16, variant.has_specials);
-        Values a_log(generator, num_heads, false), bias(generator, num_heads, variant.is_bf16);
-        Values decay(kNumRows * num_heads, false), strength(kNumRows * num_heads, false);
-        set.kernels->gates({a.rows(1, num_heads), b.rows(1, num_heads), a_log.as<float>(), bias.data(), variant.is_bf16,
-                            decay.as<float>(), strength.as<float>(), num_heads}, 0, kNumRows);
-        Report report(set, name);
-        report.add(decay);
-        report.add(strength);
-    }
-}
-
 void run_route(const InstructionSet& set, Variant variant) {
     for (const size_t num_experts : {8u, 60u, 129u})
         for (const bool is_renormalised : {false, true}) {
@@ -144,7 +114,7 @@ void run_choice(const InstructionSet& set, Variant variant) {
 }  // namespace
 
 void rowwise_cases(std::vector<Case>& cases) {
-    for (const auto run : {run_functions, run_norms, run_swiglu, run_rotary, run_gates, run_route, run_combine, run_choice})
+    for (const auto run : {run_functions, run_norms, run_swiglu, run_route, run_combine, run_choice})
         cases.push_back({run});
 }
 

@@ -87,6 +87,16 @@ def test_int8_holds_for_blocks_alone_and_each_head_has_a_scale() -> None:
     assert spec.block_bytes == 6 * 2 * 64 * 2 * (256 + 4)
 
 
+def test_a_state_has_room_for_the_rows_that_are_verified() -> None:
+    plain, held = (
+        cache_spec(ModelConfig.from_dict(HYBRID), block_size=64, kv_dtype="bfloat16", num_held_rows=rows)
+        for rows in (0, 4)
+    )
+    assert [region.name for region in held.regions][3:] == ["held_inputs", "held_gates"]
+    assert held.state_bytes - plain.state_bytes == 18 * 4 * (6144 * 2 + 2 * 16 * 4)
+    assert held.block_bytes == plain.block_bytes
+
+
 def test_a_model_without_recurrent_layers_has_no_states() -> None:
     spec = cache_spec(ModelConfig.from_dict(DENSE), block_size=64, kv_dtype="bfloat16")
     assert not spec.has_states

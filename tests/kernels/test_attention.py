@@ -11,6 +11,7 @@ from torch import Tensor
 
 from qanat.kernels import ops
 from qanat.kernels.reference import attention
+from qanat.kernels.reference.heads import store_heads
 
 HEADS, KV_HEADS, DIM = 6, 2, 16
 
@@ -50,10 +51,9 @@ def attend(
     slots: list[int] = []
     for request, (query_len, seq_len) in enumerate(zip(query_lens, seq_lens, strict=True)):
         slots += cache.slots(request, seq_len - query_len, seq_len)
-    slots += [-1] * (len(qkv[0]) - len(slots))
-    return ops.paged_attention(
-        *qkv, gate, cache.kv, torch.tensor(slots), cache.block_tables(), query_lens, seq_lens, DIM**-0.5
-    )
+    q, k, v = qkv
+    store_heads(cache.kv, k[: len(slots)], v[: len(slots)], torch.tensor(slots, dtype=torch.int64))
+    return ops.paged_attention(q, gate, cache.kv, cache.block_tables(), query_lens, seq_lens, DIM**-0.5)
 
 
 def exact(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -146,11 +146,9 @@ torch.set_num_threads(1)
 num_heads, num_rows, num_keys, block_size = {num_heads}, {num_rows}, {num_keys}, 64
 kv = torch.zeros(2, num_keys // block_size, block_size, 1, 32, dtype=torch.bfloat16)
 q = torch.randn(num_rows, num_heads, 32).bfloat16()
-k = torch.randn(num_rows, 1, 32).bfloat16()
-slots = torch.arange(num_keys - num_rows, num_keys)
 def run(seq_len):
     table = torch.arange(num_keys // block_size).unsqueeze(0)
-    ops.paged_attention(q, k, k, None, kv, slots, table, [num_rows], [seq_len], 0.1)
+    ops.paged_attention(q, None, kv, table, [num_rows], [seq_len], 0.1)
 run(num_rows)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 run(num_keys)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from qanat.kernels import ops
+from qanat.kernels.reference import delta
 
 KEY_HEADS, VALUE_HEADS, DK, DV = 2, 6, 8, 4
 CHANNELS, TAPS = 10, 4
@@ -60,7 +60,7 @@ class TestConv:
     def run(
         self, x: Tensor, weight: Tensor, states: Tensor, place: list[int], done: list[int], lens: list[int]
     ):
-        return ops.causal_conv(x, weight, states, ids(place), ids(done), lens)
+        return delta.causal_conv(x, weight, states, ids(place), ids(done), lens)
 
     @pytest.mark.parametrize("lens", [[1], [2], [3], [9], [1, 1, 1], [4, 1, 2, 7]])
     def test_ragged_batches(self, lens: list[int]) -> None:
@@ -108,13 +108,13 @@ class TestConv:
 def test_gates() -> None:
     a, b = torch.randn(7, VALUE_HEADS) * 8, torch.randn(7, VALUE_HEADS) * 4
     a_log, dt_bias = torch.randn(VALUE_HEADS), torch.randn(VALUE_HEADS)
-    log_decay, beta = ops.delta_gates(a, b, a_log, dt_bias)
+    log_decay, beta = delta.delta_gates(a, b, a_log, dt_bias)
     step = (a + dt_bias).double()
     expected = -a_log.double().exp() * (1 + step.exp()).log()
     torch.testing.assert_close(log_decay.double(), expected, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(beta.double(), 1 / (1 + (-b.double()).exp()), rtol=1e-5, atol=1e-6)
     assert (log_decay <= 0).all()
-    log_decay, beta = ops.delta_gates(a.bfloat16(), b.bfloat16(), a_log, dt_bias.bfloat16())
+    log_decay, beta = delta.delta_gates(a.bfloat16(), b.bfloat16(), a_log, dt_bias.bfloat16())
     assert log_decay.dtype == beta.dtype == torch.float32
 
 
@@ -123,7 +123,7 @@ class TestRule:
         self, rows: tuple[Tensor, ...], states: Tensor, place: list[int], done: list[int], lens: list[int]
     ) -> Tensor:
         q, k, v, log_decay, beta = rows
-        return ops.gated_delta_rule(
+        return delta.gated_delta_rule(
             q, k, v, log_decay, beta, states, ids(place), ids(done), starts(lens), lens
         )
 

@@ -53,7 +53,7 @@ def test_an_op_is_declared_once() -> None:
 def test_every_op_has_a_contract_and_a_choice() -> None:
     chosen = dict(select_providers())
     assert chosen.keys() == {declared.name for declared in all_ops()}
-    assert {"paged_attention", "gated_delta_rule", "moe_experts", "linear"} <= chosen.keys()
+    assert {"paged_attention", "gated_delta_net", "moe_experts", "linear"} <= chosen.keys()
     for declared in all_ops():
         assert declared.__doc__
         assert getattr(ops, declared.name) is declared

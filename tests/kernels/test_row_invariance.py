@@ -10,8 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from qanat.kernels.ops import gated_delta_rule, linear, logits, paged_attention
+from qanat.kernels.ops import linear, logits, paged_attention
+from qanat.kernels.reference.delta import gated_delta_rule
 from qanat.kernels.reference.elementwise import elementwise
+from qanat.kernels.reference.heads import store_heads
 from qanat.kernels.registry import all_ops
 
 DTYPES = [torch.bfloat16, torch.float16, torch.float32]
@@ -112,8 +114,8 @@ def test_a_row_attends_the_same_alone_and_in_its_prompt(
     def rows(*picked: range) -> Tensor:
         own = torch.tensor([position for one in picked for position in one])
         tables, lens, ends = table.expand(len(picked), -1), [*map(len, picked)], [one.stop for one in picked]
-        given = (q[own], k[own], v[own], None, cache, slots[own], tables, lens, ends, head_dim**-0.5)
-        return paged_attention(*given)
+        store_heads(cache, k[own], v[own], slots[own])
+        return paged_attention(q[own], None, cache, tables, lens, ends, head_dim**-0.5)
 
     whole = rows(range(length))
     for position in (0, 1, 15, 16, 255, 256, 257, 400, 511, 512, 599):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from qanat.config.sharding import rank_model
-from qanat.layers.context import ForwardContext
+from qanat.layers.context import ForwardContext, HeldContext
 from qanat.models.decoder import CausalLM
 
 
@@ -20,6 +21,22 @@ class Running:
     blocks: list[int]
     state_id: int
     num_computed: int = 0
+
+
+class Draft(NamedTuple):
+    """A request's rows in a step that may verify some.
+
+    Attributes:
+        name: of the request.
+        tokens: of its rows.
+        num_accepted_before: of the rows that it held last.
+        num_accepted: how many of these rows turn out right; None if they are no drafts and not held.
+    """
+
+    name: str
+    tokens: Sequence[int]
+    num_accepted_before: int = 0
+    num_accepted: int | None = None
 
 
 class ForwardRunner:
@@ -35,8 +52,9 @@ class ForwardRunner:
         num_blocks: int = 128,
         num_states: int = 32,
         num_ranks: int = 1,
+        max_held: int = 1,
     ) -> None:
-        """Allocates the caches in the model's type, for one of so many ranks."""
+        """Allocates the caches in the model's type, for one of so many ranks; `max_held` rows can be verified."""
         config, dtype = rank_model(model.config, num_ranks), model.rotary.dtype
         self.model, self.block_size = model, block_size
         shape = (2, num_blocks, block_size, config.num_key_value_heads, config.head_dim)
@@ -45,6 +63,7 @@ class ForwardRunner:
         ]
         self.conv_states: list[Tensor] = []
         self.recurrent_states: list[Tensor] = []
+        self.held: tuple[list[Tensor], list[Tensor]] = [], []
         if config.gdn is not None:
             gdn = config.gdn
             conv = (num_states, gdn.conv_kernel_dim - 1, gdn.conv_dim)
@@ -52,6 +71,8 @@ class ForwardRunner:
             for _ in range(config.num_linear_attention_layers):
                 self.conv_states.append(torch.full(conv, torch.nan, dtype=dtype))
                 self.recurrent_states.append(torch.full(state, torch.nan))
+                self.held[0].append(torch.full((num_states, max_held, gdn.conv_dim), torch.nan, dtype=dtype))
+                self.held[1].append(torch.full((num_states, max_held, 2, gdn.num_value_heads), torch.nan))
         self.free_blocks = list(range(1, num_blocks))[::-1]
         self.free_states = list(range(1, num_states))[::-1]
         self.running: dict[str, Running] = {}
@@ -71,6 +92,24 @@ class ForwardRunner:
         for name, tokens in batch:
             self.running[name].num_computed += len(tokens)
         return list(logits[: sum(len(tokens) for _, tokens in batch)].split([len(t) for _, t in batch]))
+
+    def verify(self, batch: Sequence[Draft]) -> list[Tensor]:
+        """One pass in which rows may be held; returns as `step` does. Counts what was accepted as computed."""
+        context, token_ids = self.context([(draft.name, draft.tokens) for draft in batch])
+        context.held = HeldContext(
+            *self.held,
+            torch.tensor([[0, draft.num_accepted_before] for draft in batch], dtype=torch.int32),
+            torch.tensor([draft.num_accepted is not None for draft in batch], dtype=torch.int32),
+        )
+        if not len(token_ids):
+            self.model.absorb_held(context)
+            return []
+        logits = self.model.compute_logits(self.model(token_ids, context))
+        lens = [len(draft.tokens) for draft in batch]
+        for draft, num_rows in zip(batch, lens, strict=True):
+            computed = num_rows if draft.num_accepted is None else draft.num_accepted
+            self.running[draft.name].num_computed += computed
+        return list(logits.split(lens))
 
     def context(
         self, batch: Sequence[tuple[str, Sequence[int]]], num_padding_rows: int = 0, pad_requests: int = 0

@@ -93,7 +93,7 @@ def test_each_call_of_an_op_is_one_line(tmp_path: Path) -> None:
     assert (
         embedding["args"]["shapes"][0] == [5] and embedding["args"]["provider"] == ops.embedding.chosen.name
     )
-    assert {"gated_delta_rule", "paged_attention", "logits"} <= {call["name"] for call in first}
+    assert {"gated_delta_net", "paged_attention", "logits"} <= {call["name"] for call in first}
     for step, after in zip(steps, [*steps[1:], {"ts": float("inf")}], strict=True):
         mine = [call for call in calls if call["args"]["step"] == step["args"]["step"]]
         assert all(step["ts"] <= call["ts"] <= after["ts"] for call in mine)

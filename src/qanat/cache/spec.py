@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from qanat.config.model_config import ModelConfig
+from collections.abc import Iterator
+
+from qanat.config.model_config import GatedDeltaNetConfig, ModelConfig
 from qanat.config.resolved import CacheLimits
 from qanat.core.cache_spec import CacheRegion, CacheSpec, head_width
 
 KV_BLOCKS = "kv_blocks"
 CONV_STATE = "conv_state"
 RECURRENT_STATE = "recurrent_state"
+HELD_INPUTS = "held_inputs"
+HELD_GATES = "held_gates"
 
 
 def planned_spec(model: ModelConfig, limits: CacheLimits) -> CacheSpec:
@@ -21,19 +25,24 @@ def planned_spec(model: ModelConfig, limits: CacheLimits) -> CacheSpec:
     )
 
 
-def cache_spec(model: ModelConfig, *, block_size: int, kv_dtype: str, conv_dtype: str = "") -> CacheSpec:
+def cache_spec(
+    model: ModelConfig, *, block_size: int, kv_dtype: str, conv_dtype: str = "", num_held_rows: int = 0
+) -> CacheSpec:
     """Names and sizes of everything that is cached for a model.
 
     Per full-attention layer one block holds keys and values, [2, block_size, KV heads, width of a head], split by head
     under tensor parallelism; the width is `head_width`. Per linear-attention layer one state holds the last inputs of
     the convolution, [kernel - 1, conv_dim], and the recurrent state, [value heads, key dim, value dim]; the latter is
-    always float32, because it accumulates over the whole sequence.
+    always float32, because it accumulates over the whole sequence. Where drafts are verified, a state also has room for
+    the rows of one step: inputs of the convolution, [rows, conv_dim], and two gates for each value head, [rows, 2,
+    value heads] in float32.
 
     Args:
         model: the model's shape.
         block_size: tokens in one KV block.
         kv_dtype: storage type's name of the KV blocks.
         conv_dtype: of the conv state; empty for the same.
+        num_held_rows: most rows of a request that a step verifies; 0 where nothing is ever drafted.
     """
     regions = [
         CacheRegion(
@@ -46,23 +55,19 @@ def cache_spec(model: ModelConfig, *, block_size: int, kv_dtype: str, conv_dtype
         )
     ]
     if model.gdn is not None:
-        gdn = model.gdn
-        regions += [
-            CacheRegion(
-                name=CONV_STATE,
-                unit="state",
-                num_layers=model.num_linear_attention_layers,
-                unit_shape=(gdn.conv_kernel_dim - 1, gdn.conv_dim),
-                dtype=conv_dtype or kv_dtype,
-                shard_axis=1,
-            ),
-            CacheRegion(
-                name=RECURRENT_STATE,
-                unit="state",
-                num_layers=model.num_linear_attention_layers,
-                unit_shape=(gdn.num_value_heads, gdn.key_head_dim, gdn.value_head_dim),
-                dtype="float32",
-                shard_axis=0,
-            ),
-        ]
+        num_layers = model.num_linear_attention_layers
+        regions += _states(model.gdn, num_layers, conv_dtype or kv_dtype, num_held_rows)
     return CacheSpec(block_size=block_size, regions=tuple(regions))
+
+
+def _states(
+    gdn: GatedDeltaNetConfig, num_layers: int, conv_dtype: str, num_held_rows: int
+) -> Iterator[CacheRegion]:
+    heads = gdn.num_value_heads
+    past, matrices = (gdn.conv_kernel_dim - 1, gdn.conv_dim), (heads, gdn.key_head_dim, gdn.value_head_dim)
+    yield CacheRegion(CONV_STATE, "state", num_layers, past, conv_dtype, shard_axis=1)
+    yield CacheRegion(RECURRENT_STATE, "state", num_layers, matrices, "float32", shard_axis=0)
+    if num_held_rows:
+        inputs, gates = (num_held_rows, gdn.conv_dim), (num_held_rows, 2, heads)
+        yield CacheRegion(HELD_INPUTS, "state", num_layers, inputs, conv_dtype, shard_axis=1)
+        yield CacheRegion(HELD_GATES, "state", num_layers, gates, "float32", shard_axis=2)

@@ -12,11 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from qanat.kernels.held_rows import HeldRows
 from qanat.kernels.lens import Lens
 from qanat.kernels.packing import as_given
 from qanat.kernels.quantised import QuantisedMatrix
 from qanat.kernels.reference import attention as _attention
-from qanat.kernels.reference import delta as _delta
+from qanat.kernels.reference import delta_net as _delta_net
+from qanat.kernels.reference import heads as _heads
 from qanat.kernels.reference import mlp as _mlp
 from qanat.kernels.reference import moe as _moe
 from qanat.kernels.reference import norm as _norm
@@ -115,84 +117,104 @@ def rotary_rows(
 
 
 @op(row_invariant=True)
-def rotary_apply(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotates the first R of D dimensions of x [T, H, D]; dimension i < R/2 pairs with i + R/2."""
-    return _rotary.rotary_apply(x, cos, sin)
+def qk_norm_rotary_store(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    q_weight: Tensor,
+    k_weight: Tensor,
+    eps: float,
+    zero_centred: bool,
+    cos: Tensor,
+    sin: Tensor,
+    kv_cache: Tensor,
+    slot_mapping: Tensor,
+    host_query_lens: Lens,
+) -> Tensor:
+    """What attention reads: queries, normed and rotated, and a cache that holds this step's keys and values.
+
+    q [T, H, D] and k [T, H_kv, D] pass `rms_norm` (weights [D]) and have the first R of D dimensions rotated by cos
+    and sin [T, R/2]: dimension i < R/2 pairs with i + R/2. Both are rounded to their type after each. k and v
+    [T, H_kv, D] are then rounded to the type of `kv_cache` [2, N, block_size, H_kv, W] (contiguous, changed in place;
+    W is `head_width` of D and its type: int8 has each head's fp32 scale behind its values) and stored at
+    `slot_mapping` [T].
+
+    Returns:
+        The queries [T, H, D] in q's type; zero for padding rows.
+    """
+    return _heads.qk_norm_rotary_store(
+        q, k, v, q_weight, k_weight, eps, zero_centred, cos, sin, kv_cache, slot_mapping, host_query_lens
+    )
 
 
 @op(row_invariant=True)
 def paged_attention(
     q: Tensor,
-    k: Tensor,
-    v: Tensor,
     gate: Tensor | None,
     kv_cache: Tensor,
-    slot_mapping: Tensor,
     block_tables: Tensor,
     host_query_lens: Lens,
     host_seq_lens: Lens,
     scale: float,
 ) -> Tensor:
-    """Causal attention at absolute positions, over the cache that this call first writes.
+    """Causal attention at absolute positions over a cache that holds this step's keys and values already.
 
-    k and v [T, H_kv, D] are rounded to the type of `kv_cache` [2, N, block_size, H_kv, W] (contiguous, changed in
-    place; W is `head_width` of D and its type: int8 has each head's fp32 scale behind its values), stored at
-    `slot_mapping` [T], and read back through `block_tables` [R, max_blocks] (rule R9). Query head h of q [T, H, D]
-    reads KV head h // (H / H_kv); `scale` multiplies q k. The result is multiplied by the sigmoid of `gate` [T, H, D]
-    where there is one. Temporary memory stays below 64 MiB.
+    They are read back as they were stored (rule R9), through `block_tables` [R, max_blocks]; for `kv_cache` see
+    `qk_norm_rotary_store`. Query head h of q [T, H, D] reads KV head h // (H / H_kv); `scale` multiplies q k. The
+    result is multiplied by the sigmoid of `gate` [T, H, D] where there is one. Temporary memory stays below 64 MiB.
 
     Returns:
         [T, H, D] in q's type; zero for padding rows.
     """
-    return _attention.paged_attention(
-        q, k, v, gate, kv_cache, slot_mapping, block_tables, host_query_lens, host_seq_lens, scale
-    )
+    return _attention.paged_attention(q, gate, kv_cache, block_tables, host_query_lens, host_seq_lens, scale)
 
 
 @op(row_invariant=True)
-def causal_conv(
+def gated_delta_net(
     x: Tensor,
+    a: Tensor,
+    b: Tensor,
     weight: Tensor,
+    a_log: Tensor,
+    dt_bias: Tensor,
+    conv_states: Tensor,
     states: Tensor,
     state_ids: Tensor,
     num_computed: Tensor,
     host_query_lens: Lens,
+    held: HeldRows | None,
 ) -> Tensor:
-    """Depthwise causal convolution over time, then silu: x [T, C], weight [C, taps] -> [T, C].
+    """Linear attention: causal convolution, gates and the gated delta rule -> [T, HV, dv] in x's type.
 
-    The last tap multiplies the row itself. `states` [S, taps - 1, C] holds each request's last raw inputs, oldest
-    first; it is read (as zeros where `num_computed` is 0) and replaced in place for requests with rows.
+    x [T, C] holds queries, keys and values, C = 2 HK dk + HV dv. They pass a depthwise causal convolution over time
+    with `weight` [C, taps], whose last tap multiplies the row itself, and silu; the result is rounded to x's type.
+    Then queries and keys are scaled to unit length, queries also by dk^-1/2; value head j reads key head
+    j // (HV / HK). With g = -exp(a_log) softplus(a + dt_bias) and beta = sigmoid(b), of a and b [T, HV], a_log and
+    dt_bias [HV], each row changes a matrix S, in fp32 (rule R3):
+
+        S <- e^g S;  d = beta (v - k S);  S <- S + k d;  result = q S
+
+    `conv_states` [S, taps - 1, C] holds each request's last raw inputs, oldest first, and `states` [S, HV, dk, dv] fp32
+    its matrices S. They are read (as zeros where `num_computed` is 0) and replaced in place, at `state_ids` [R], for
+    requests with rows. With `held`, requests first absorb those of their held rows that were accepted, and where
+    `are_held` says so, have all results of this step's rows while the states keep what they held before them.
+
+    Raises:
+        IndexError: more rows are held than there is room for, or by a request that has absorbed none.
     """
-    return _delta.causal_conv(x, weight, states, state_ids, num_computed, host_query_lens)
-
-
-@op(row_invariant=True)
-def delta_gates(a: Tensor, b: Tensor, a_log: Tensor, dt_bias: Tensor) -> tuple[Tensor, Tensor]:
-    """Both fp32 [T, HV]: (log-decay, write strength) of a and b [T, HV], a_log and dt_bias [HV]."""
-    return _delta.delta_gates(a, b, a_log, dt_bias)
-
-
-@op(row_invariant=True)
-def gated_delta_rule(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    log_decay: Tensor,
-    beta: Tensor,
-    states: Tensor,
-    state_ids: Tensor,
-    num_computed: Tensor,
-    query_start_loc: Tensor,
-    host_query_lens: Lens,
-) -> Tensor:
-    """The gated delta rule as an fp32 recurrence: q and k [T, HK, dk], v [T, HV, dv] -> [T, HV, dv] in v's type.
-
-    q and k are scaled to unit length inside, q also by dk^-1/2. Value head j reads key head j // (HV / HK).
-    `states` [S, HV, dk, dv] fp32 is read (as zeros where `num_computed` is 0) and replaced in place for requests
-    with rows. A row with log_decay 0 and beta 0 leaves the state bit-equal.
-    """
-    return _delta.gated_delta_rule(
-        q, k, v, log_decay, beta, states, state_ids, num_computed, query_start_loc, host_query_lens
+    return _delta_net.gated_delta_net(
+        x,
+        a,
+        b,
+        weight,
+        a_log,
+        dt_bias,
+        conv_states,
+        states,
+        state_ids,
+        num_computed,
+        host_query_lens,
+        held,
     )
 
 

@@ -54,13 +54,25 @@ class FullAttention(nn.Module):
             q, gate = q.chunk(2, -1)
         k = self.k_proj(x, context).view(num_rows, self.num_kv_heads, self.head_dim)
         v = self.v_proj(x, context).view(num_rows, self.num_kv_heads, self.head_dim)
-        attended = ops.paged_attention(
-            ops.rotary_apply(self.q_norm(q), context.cos, context.sin),
-            ops.rotary_apply(self.k_norm(k), context.cos, context.sin),
+        kv_cache = context.kv_cache[self.cache_index]
+        queries = ops.qk_norm_rotary_store(
+            q,
+            k,
             v,
-            gate,
-            context.kv_cache[self.cache_index],
+            self.q_norm.weight,
+            self.k_norm.weight,
+            self.q_norm.eps,
+            self.q_norm.zero_centred,
+            context.cos,
+            context.sin,
+            kv_cache,
             context.slot_mapping,
+            context.host_query_lens,
+        )
+        attended = ops.paged_attention(
+            queries,
+            gate,
+            kv_cache,
             context.block_tables,
             context.host_query_lens,
             context.host_seq_lens,

@@ -7,7 +7,28 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from qanat.kernels.held_rows import HeldRows
 from qanat.kernels.lens import Lens
+
+
+@dataclass
+class HeldContext:
+    """Where linear-attention layers keep rows that must be verified first; see `qanat.kernels.held_rows`.
+
+    Attributes:
+        inputs, gates: one of each per linear-attention layer.
+        accepted: [R, 2] int32.
+        are_held: [R] int32.
+    """
+
+    inputs: Sequence[Tensor]
+    gates: Sequence[Tensor]
+    accepted: Tensor
+    are_held: Tensor
+
+    def of_layer(self, index: int) -> HeldRows:
+        """What one layer's op takes."""
+        return HeldRows(self.inputs[index], self.gates[index], self.accepted, self.are_held)
 
 
 @dataclass
@@ -36,6 +57,7 @@ class ForwardContext:
         block_size: tokens of a block.
         host_query_lens: [R] rows of each request, in the host's memory.
         host_seq_lens: `seq_lens` in the host's memory.
+        held: rows held by linear-attention layers; None where every row is absorbed at once.
     """
 
     query_start_loc: Tensor
@@ -53,3 +75,4 @@ class ForwardContext:
     block_size: int
     host_query_lens: Lens
     host_seq_lens: Lens
+    held: HeldContext | None = None

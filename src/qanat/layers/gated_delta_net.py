@@ -30,7 +30,13 @@ class DepthwiseConv(nn.Module):
     def __init__(self, config: GatedDeltaNetConfig, factory: ParameterFactory) -> None:
         """Registers `weight`; tensor parallelism splits queries, keys and values each on their own."""
         super().__init__()
-        info = ParameterInfo(0, _sections(config), _num_units(config), dummy_std=config.conv_kernel_dim**-0.5)
+        info = ParameterInfo(
+            0,
+            _sections(config),
+            _num_units(config),
+            dummy_std=config.conv_kernel_dim**-0.5,
+            is_channel_last=True,
+        )
         self.weight = factory.make((config.conv_dim, 1, config.conv_kernel_dim), info)
 
 
@@ -71,30 +77,31 @@ class GatedDeltaNet(nn.Module):
 
     def forward(self, x: Tensor, context: ForwardContext) -> Tensor:
         """[T, C] -> [T, C]."""
-        num_rows, config = x.shape[0], self.config
-        mixed = ops.causal_conv(
-            self.in_proj_qkv(x, context),
-            self.conv1d.weight.squeeze(1),
-            context.conv_states[self.state_index],
-            context.state_ids,
-            context.num_computed,
-            context.host_query_lens,
-        )
-        q, k, v = mixed.split((config.key_dim, config.key_dim, config.value_dim), -1)
-        log_decay, beta = ops.delta_gates(
-            self.in_proj_a(x, context), self.in_proj_b(x, context), self.A_log, self.dt_bias
-        )
-        attended = ops.gated_delta_rule(
-            q.view(num_rows, config.num_key_heads, config.key_head_dim),
-            k.view(num_rows, config.num_key_heads, config.key_head_dim),
-            v.view(num_rows, config.num_value_heads, config.value_head_dim),
-            log_decay,
-            beta,
-            context.recurrent_states[self.state_index],
-            context.state_ids,
-            context.num_computed,
-            context.query_start_loc,
-            context.host_query_lens,
+        attended = self._mix(
+            self.in_proj_qkv(x, context), self.in_proj_a(x, context), self.in_proj_b(x, context), context
         )
         gate = self.in_proj_z(x, context).view(attended.shape)
         return self.out_proj(self.norm(attended, gate).flatten(1), context)
+
+    def absorb(self, context: ForwardContext) -> None:
+        """Brings the states of a context without rows to where the accepted ones of their held rows have passed."""
+        weight, config = self.conv1d.weight, self.config
+        gates = weight.new_empty(0, config.num_value_heads)
+        self._mix(weight.new_empty(0, config.conv_dim), gates, gates, context)
+
+    def _mix(self, mixed: Tensor, a: Tensor, b: Tensor, context: ForwardContext) -> Tensor:
+        held = None if context.held is None else context.held.of_layer(self.state_index)
+        return ops.gated_delta_net(
+            mixed,
+            a,
+            b,
+            self.conv1d.weight.squeeze(1),
+            self.A_log,
+            self.dt_bias,
+            context.conv_states[self.state_index],
+            context.recurrent_states[self.state_index],
+            context.state_ids,
+            context.num_computed,
+            context.host_query_lens,
+            held,
+        )

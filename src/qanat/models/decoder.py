@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from qanat.config.model_config import ModelConfig
 from qanat.kernels.packing import is_packed
 from qanat.layers.context import ForwardContext
+from qanat.layers.gated_delta_net import GatedDeltaNet
 from qanat.layers.linear import Embedding, LogitsHead
 from qanat.layers.norm import RMSNorm
 from qanat.layers.rotary import RotaryEmbedding
@@ -115,6 +116,18 @@ class CausalLM(nn.Module):
     def rotary_rows(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Rows (cos, sin) [T, rotary_dim / 2] of positions [A, T] int64; made once per step."""
         return self.rotary.rows(positions)
+
+    @torch.inference_mode()
+    def absorb_held(self, context: ForwardContext) -> None:
+        """Brings running states to where the accepted ones of their held rows have passed; computes nothing else.
+
+        Args:
+            context: of requests without rows; only what linear-attention layers read counts.
+        """
+        for layer in self.model.layers:
+            mixer = layer.get_submodule(layer.mixer_name)
+            if isinstance(mixer, GatedDeltaNet):
+                mixer.absorb(context)
 
     def size_bytes(self) -> int:
         """What the weights take: parameters, and what has been packed of them."""

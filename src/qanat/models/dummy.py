@@ -47,7 +47,7 @@ def load_dummy(
             info = parameter.info
             values = _draw(parameter.dtype, info, f"{seed}:{name}")
             own = values if info.shard is None else info.shard.of(values).clone()
-            replace_parameter(model, name, own.to(device))
+            replace_parameter(model, name, info.laid_out(own.to(device)))
         unit.parameters.clear()
         unit.finalize()
     return model

@@ -194,7 +194,7 @@ class Filling:
         if None in sources:
             tensor, is_mapped = self._checkpoint.tensor(sources[None], shard)
             dtype = tensor.dtype if tensor.dtype in parameter.info.other_dtypes else parameter.dtype
-            moved = tensor.to(device=self._device, dtype=dtype)
+            moved = parameter.info.laid_out(tensor.to(device=self._device, dtype=dtype))
             return moved, is_mapped and moved is tensor
         stacked = torch.empty(parameter.shape, dtype=parameter.dtype, device=self._device)
         for part, name in sources.items():

@@ -71,6 +71,7 @@ class ParameterInfo:
         whole_shape: of the tensor in the checkpoint; set when the parameter is made.
         shard: what this rank keeps of it; None for all of it.
         other_dtypes: types that a file may have in place of the parameter's and that are kept, not cast.
+        is_channel_last: in memory the first axis, of channels, lies innermost; the shape is that of the checkpoint.
     """
 
     shard_axis: int | None = None
@@ -81,6 +82,7 @@ class ParameterInfo:
     whole_shape: tuple[int, ...] = field(default=(), compare=False)
     shard: Shard | None = None
     other_dtypes: tuple[torch.dtype, ...] = ()
+    is_channel_last: bool = False
 
     def sharded(self, whole_shape: tuple[int, ...], rank: int, size: int) -> ParameterInfo:
         """The same with what a rank keeps of a tensor of this shape.
@@ -95,6 +97,12 @@ class ParameterInfo:
             pieces = tuple(_pieces(sections, self.num_units or sections, starts, rank, size))
             shard = Shard(self.shard_axis, pieces, starts)
         return dataclasses.replace(self, whole_shape=whole_shape, shard=shard)
+
+    def laid_out(self, values: Tensor) -> Tensor:
+        """The values as the parameter has them in memory; a copy only where they lie otherwise."""
+        if not self.is_channel_last:
+            return values
+        return values.movedim(0, -1).contiguous().movedim(-1, 0)
 
     @property
     def own_shape(self) -> tuple[int, ...]:

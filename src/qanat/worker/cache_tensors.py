@@ -27,16 +27,21 @@ class CacheTensors:
         kv_blocks: [2, N, block_size, KV heads, head width] per full-attention layer; index 0 is K, 1 is V.
         conv_states: [S, conv_kernel - 1, conv_dim] per linear-attention layer.
         recurrent_states: [S, value heads, key_head_dim, value_head_dim] fp32 per linear-attention layer.
+        held_inputs, held_gates: [S, K, conv_dim] and [S, K, 2, value heads] fp32 per linear-attention layer where
+            drafts of K - 1 tokens are verified; otherwise none.
     """
 
     kv_blocks: list[Tensor]
     conv_states: list[Tensor]
     recurrent_states: list[Tensor]
+    held_inputs: list[Tensor]
+    held_gates: list[Tensor]
 
     @property
     def size_bytes(self) -> int:
         """All of them together."""
-        return sum(t.nbytes for t in [*self.kv_blocks, *self.conv_states, *self.recurrent_states])
+        states = [*self.conv_states, *self.recurrent_states, *self.held_inputs, *self.held_gates]
+        return sum(tensor.nbytes for tensor in [*self.kv_blocks, *states])
 
 
 def allocate_cache(
@@ -58,6 +63,8 @@ def allocate_cache(
         kv_blocks=by_name.get("kv_blocks", []),
         conv_states=by_name.get("conv_state", []),
         recurrent_states=by_name.get("recurrent_state", []),
+        held_inputs=by_name.get("held_inputs", []),
+        held_gates=by_name.get("held_gates", []),
     )
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from qanat.kernels.native import module, rowwise
-from qanat.kernels.reference import delta, mlp, moe, norm, rotary
+from qanat.kernels.reference import mlp, moe, norm, rotary
 from tests.kernels.native.paths import TYPES, close, on_every_path, same_bits
 
 FUNCTIONS = (torch.exp, torch.sigmoid, torch.nn.functional.silu, torch.nn.functional.softplus)
@@ -85,30 +85,15 @@ def test_swiglu(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize(("num_axes", "section"), [(1, None), (3, (3, 3, 2)), (3, (11, 11, 10))])
-def test_rotary(dtype: torch.dtype, num_axes: int, section: tuple[int, int, int] | None) -> None:
+def test_rotary_rows(dtype: torch.dtype, num_axes: int, section: tuple[int, int, int] | None) -> None:
     half = sum(section) if section else 8
     positions = torch.cat((torch.arange(40), torch.tensor([1000, 65_537, 262_143]))).repeat(num_axes, 1)
     positions[num_axes - 1] += 3
     frequencies = 1e4 ** -(torch.arange(half) / half)
-    x = torch.randn(43, 3, 80).to(dtype)
     cos, sin = on_every_path(lambda: rowwise.rotary_rows(positions, frequencies, section, 1.0, dtype))
     expected = rotary.rotary_rows(positions, frequencies, section, 1.0, dtype)
     close(cos, expected[0], dtype)
     close(sin, expected[1], dtype)
-    (turned,) = on_every_path(lambda: (rowwise.rotary_apply(x, cos, sin),))
-    close(turned, rotary.rotary_apply(x, cos, sin), dtype)
-    assert same_bits(turned[:, :, 2 * half :], x[:, :, 2 * half :])
-
-
-@pytest.mark.parametrize("dtype", TYPES)
-def test_gates(dtype: torch.dtype) -> None:
-    a, b = (torch.randn(2, 21, 20) * 5).to(dtype).unbind(0)
-    a_log, dt_bias = torch.randn(20), torch.randn(20).to(dtype)
-    decay, strength = on_every_path(lambda: rowwise.delta_gates(a, b, a_log, dt_bias))
-    expected = delta.delta_gates(a, b, a_log, dt_bias)
-    torch.testing.assert_close(decay, expected[0], rtol=1e-5, atol=1e-6)
-    close(strength, expected[1], dtype)
-    assert (decay <= 0).all()
 
 
 @pytest.mark.parametrize("dtype", TYPES)

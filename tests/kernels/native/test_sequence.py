@@ -1,19 +1,33 @@
+"""Attention, and what brings queries, keys and values there."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import ModuleType
+from typing import NamedTuple
 
 import pytest
 import torch
 from torch import Tensor
 
 from qanat.core.cache_spec import SCALE_BYTES
-from qanat.kernels.native import sequence
-from qanat.kernels.reference import attention, delta
+from qanat.kernels.native import rowwise, sequence
+from qanat.kernels.reference import attention, heads
 from qanat.kernels.reference.cache_rows import read_heads
+from qanat.kernels.reference.rotary import rotary_apply
 from tests.kernels.native.paths import TYPES, close, on_every_path, same_bits
 
-KEY_HEADS, VALUE_HEADS, KEY_DIM, VALUE_DIM, CHANNELS, TAPS = 2, 4, 32, 48, 70, 4
+EPS = 1e-6
+
+
+class Provider(NamedTuple):
+    """Both ops of one provider."""
+
+    store: Callable[..., Tensor]
+    attend: Callable[..., Tensor]
+
+
+NATIVE = Provider(sequence.qk_norm_rotary_store, sequence.paged_attention)
+REFERENCE = Provider(heads.qk_norm_rotary_store, attention.paged_attention)
 
 
 def int32(values: Sequence[int]) -> Tensor:
@@ -24,9 +38,9 @@ class Attention:
     """One layer's cache for sequences of 200 tokens, in blocks of a scrambled order."""
 
     def __init__(
-        self, dtype: torch.dtype, cache_dtype: torch.dtype, heads: tuple[int, int, int], block_size: int
+        self, dtype: torch.dtype, cache_dtype: torch.dtype, sizes: tuple[int, int, int], block_size: int
     ) -> None:
-        self.num_heads, self.num_kv_heads, self.dim = heads
+        self.num_heads, self.num_kv_heads, self.dim = sizes
         self.block_size = block_size
         self.length = 200
         per_request = -(-self.length // block_size)
@@ -39,14 +53,19 @@ class Attention:
         self.empty = torch.full(shape, never_written, dtype=cache_dtype)
         self.pairs = [torch.randn(self.length, self.num_heads, 2 * self.dim).to(dtype) for _ in range(3)]
         self.keys = [torch.randn(self.length, self.num_kv_heads, self.dim).to(dtype) for _ in range(3)]
+        self.weights = (torch.randn(2, self.dim) / 10).to(dtype).unbind(0)
+        angles = torch.rand(self.length, self.dim // 4) * 9
+        self.angles = angles.cos().to(dtype), angles.sin().to(dtype)
         self.values = [torch.randn(self.length, self.num_kv_heads, self.dim).to(dtype) for _ in range(3)]
 
     def run(
-        self,
-        pieces: Sequence[Sequence[tuple[int, int, int]]],
-        attend: Callable[..., Tensor] = sequence.paged_attention,
-    ) -> Tensor:
-        """Steps of (request, first, last) pieces, each step with a row of padding; all rows, request by request."""
+        self, pieces: Sequence[Sequence[tuple[int, int, int]]], provider: Provider = NATIVE
+    ) -> tuple[Tensor, Tensor]:
+        """Steps of (request, first, last) pieces, each step with a row of padding; all rows, request by request.
+
+        Returns:
+            Results, and the cache.
+        """
         cache = self.empty.clone()
         out: dict[tuple[int, int], Tensor] = {}
         for step in pieces:
@@ -58,122 +77,93 @@ class Attention:
                 for r, a, b in step
                 for p in range(a, b)
             ]
-            result = attend(
-                *(q, k, v, gate, cache, torch.tensor([*slots, -1])),
-                self.tables[[r for r, _, _ in step]],
-                [b - a for _, a, b in step],
-                [b for _, _, b in step],
-                self.dim**-0.5,
-            )
-            assert not result[-1].any(), "padding rows are zero"
+            angles = [torch.cat([angle[a:b] for _, a, b in step] + [angle[:1]]) for angle in self.angles]
+            lens, ends = [b - a for _, a, b in step], [b for _, _, b in step]
+            all_slots = torch.tensor([*slots, -1])
+            queries = provider.store(q, k, v, *self.weights, EPS, True, *angles, cache, all_slots, lens)
+            tables = self.tables[[r for r, _, _ in step]]
+            result = provider.attend(queries, gate, cache, tables, lens, ends, self.dim**-0.5)
+            assert not result[-1].any() and not queries[-1].any(), "padding rows are zero"
             rows = iter(result)
             out |= {(r, p): next(rows) for r, a, b in step for p in range(a, b)}
-        return torch.stack([out[key] for key in sorted(out)])
+        return torch.stack([out[key] for key in sorted(out)]), cache
 
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("cache_dtype", [*TYPES, torch.int8])
 @pytest.mark.parametrize(
-    ("heads", "block_size"), [((4, 2, 64), 64), ((6, 1, 16), 16), ((2, 2, 256), 48), ((5, 1, 32), 64)]
+    ("sizes", "block_size"), [((4, 2, 64), 64), ((6, 1, 16), 16), ((2, 2, 256), 48), ((5, 1, 32), 64)]
 )
 def test_attention(
-    dtype: torch.dtype, cache_dtype: torch.dtype, heads: tuple[int, int, int], block_size: int
+    dtype: torch.dtype, cache_dtype: torch.dtype, sizes: tuple[int, int, int], block_size: int
 ) -> None:
-    layer = Attention(dtype, cache_dtype, heads, block_size)
+    layer = Attention(dtype, cache_dtype, sizes, block_size)
     whole = [[(r, 0, 200) for r in range(3)]]
-    (together,) = on_every_path(lambda: (layer.run(whole),))
+    together, cache = on_every_path(lambda: layer.run(whole))
     one_by_one = [[(r, 0, 200)] for r in range(3)]
     chunked = [[(r, a, min(a + 37, 200)) for r in (2, 0, 1)] for a in range(0, 200, 37)]
     decoded = [[(0, 0, 190)], [(1, 0, 200), (2, 0, 200)], *([(0, p, p + 1)] for p in range(190, 200))]
     for pieces in (one_by_one, chunked, decoded):
-        assert same_bits(layer.run(pieces), together)
-    bound = torch.bfloat16 if torch.bfloat16 in (dtype, cache_dtype) else torch.float32
-    close(together, layer.run(whole, attention.paged_attention), bound)
-
-
-def test_an_int8_cache_holds_what_the_reference_holds() -> None:
-    heads = torch.randn(6, 2, 32)
-    heads[1, 0] = 0.0
-    heads[2, 1, 5] = torch.inf
-    heads[3, 0, 7] = torch.nan
-    heads[4] *= 1e-44
-    caches = [torch.zeros(2, 2, 8, 2, 36, dtype=torch.int8) for _ in range(2)]
-    tables, slots, lens = int32([[1]]), torch.arange(8, 14), [6]
-    for cache, attend in zip(caches, (sequence.paged_attention, attention.paged_attention), strict=True):
-        attend(heads, heads, heads, None, cache, slots, tables, lens, lens, 1.0)
-    assert torch.equal(*(cache.nan_to_num() for cache in map(read_heads, caches)))
-    assert torch.equal(*(read_heads(cache).isnan() for cache in caches))
-    stored = read_heads(caches[0])[0, 1]
-    assert (stored[0] - heads[0]).abs().max() <= heads[0].abs().max() / 254 * 1.001
-    assert not stored[1, 0].any() and stored[2, 1].isnan().all() and stored[3, 0].isnan().all()
-
-
-class Delta:
-    """Three sequences of 90 tokens for the convolution and the delta rule; states that requests never had are NaN."""
-
-    def __init__(self, dtype: torch.dtype) -> None:
-        key, value = KEY_HEADS * KEY_DIM, VALUE_HEADS * VALUE_DIM
-        self.mixed = [torch.randn(90, 2 * key + value).to(dtype) for _ in range(3)]
-        self.decay = [-torch.rand(90, VALUE_HEADS) for _ in range(3)]
-        self.beta = [torch.rand(90, VALUE_HEADS) for _ in range(3)]
-        self.weight = torch.randn(2 * key + value, TAPS).to(dtype)
-        self.split = (key, key, value)
-        self.dtype = dtype
-
-    def run(
-        self, pieces: Sequence[Sequence[tuple[int, int, int]]], provider: ModuleType = sequence
-    ) -> tuple[Tensor, ...]:
-        """See `Attention.run`; also the final states."""
-        conv = torch.full((5, TAPS - 1, sum(self.split)), torch.nan, dtype=self.dtype)
-        rule = torch.full((5, VALUE_HEADS, KEY_DIM, VALUE_DIM), torch.nan)
-        out: dict[tuple[int, int], Tensor] = {}
-        for step in pieces:
-            x = torch.cat([self.mixed[r][a:b] for r, a, b in step] + [self.mixed[0][:1]])
-            decay = torch.cat([self.decay[r][a:b] for r, a, b in step] + [torch.zeros(1, VALUE_HEADS)])
-            beta = torch.cat([self.beta[r][a:b] for r, a, b in step] + [torch.zeros(1, VALUE_HEADS)])
-            ids, done = int32([r + 1 for r, _, _ in step]), int32([a for _, a, _ in step])
-            lens = [b - a for _, a, b in step]
-            mixed = provider.causal_conv(x, self.weight, conv, ids, done, lens)
-            q, k, v = mixed.split(self.split, -1)
-            result = provider.gated_delta_rule(
-                q.view(len(x), KEY_HEADS, KEY_DIM),
-                k.view(len(x), KEY_HEADS, KEY_DIM),
-                v.view(len(x), VALUE_HEADS, VALUE_DIM),
-                *(decay, beta, rule, ids, done, int32([0, *lens]).cumsum(0).int(), lens),
-            )
-            assert not result[-1].any() and not mixed[-1].any(), "padding rows are zero"
-            rows = iter(result)
-            out |= {(r, p): next(rows) for r, a, b in step for p in range(a, b)}
-        return torch.stack([out[key] for key in sorted(out)]), conv[1:4], rule[1:4]
+        ours, own_cache = layer.run(pieces)
+        assert same_bits(ours, together) and same_bits(own_cache, cache)
+    bound = torch.float32 if (dtype, cache_dtype) == (torch.float32, torch.float32) else torch.bfloat16
+    close(together, layer.run(whole, REFERENCE)[0], bound)
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_convolution_and_delta_rule(dtype: torch.dtype) -> None:
-    layer = Delta(dtype)
-    whole = [[(r, 0, 90) for r in range(3)]]
-    together = on_every_path(lambda: layer.run(whole))
-    one_by_one = [[(r, 0, 90)] for r in (1, 2, 0)]
-    chunked = [[(r, a, min(a + 13, 90)) for r in (2, 0, 1)] for a in range(0, 90, 13)]
-    decoded = [[(r, 0, 80) for r in range(3)], *([(r, p, p + 1) for r in range(3)] for p in range(80, 90))]
-    for pieces in (one_by_one, chunked, decoded):
-        for ours, theirs in zip(layer.run(pieces), together, strict=True):
-            assert same_bits(ours, theirs)
-    expected = layer.run(whole, delta)
-    for ours, theirs in zip(together, expected, strict=True):
-        close(ours, theirs, torch.bfloat16 if dtype == torch.bfloat16 else torch.float32)
+@pytest.mark.parametrize("cache_dtype", [*TYPES, torch.int8])
+@pytest.mark.parametrize("half", [3, 16, 32])
+@pytest.mark.parametrize("zero_centred", [False, True])
+def test_heads_have_the_bits_of_one_op_after_the_other(
+    dtype: torch.dtype, cache_dtype: torch.dtype, half: int, zero_centred: bool
+) -> None:
+    """Each op rounds to the type of the heads. Torch rounds products and sums apart, as the kernels do."""
+    num_rows, num_real, dim = 9, 7, 64
+    q, gate = torch.randn(num_rows, 3, 2 * dim).to(dtype).chunk(2, -1)
+    k, v = torch.randn(2, num_rows, 2, dim).to(dtype).unbind(0)
+    weights = torch.randn(2, dim).to(dtype)
+    cos, sin = torch.randn(2, num_rows, half).to(dtype)
+    slots = torch.tensor([5, 30, 2, 3, 17, 16, 9, -1, -1])
+    width = dim + SCALE_BYTES * (cache_dtype == torch.int8)
+
+    def run() -> tuple[Tensor, Tensor]:
+        cache = torch.zeros(2, 4, 8, 2, width, dtype=cache_dtype)
+        given = (q, k, v, *weights, EPS, zero_centred, cos, sin, cache, slots, [4, 0, 3])
+        return sequence.qk_norm_rotary_store(*given), cache
+
+    queries, cache = on_every_path(run)
+
+    def turned(x: Tensor, weight: Tensor) -> Tensor:
+        normed = rowwise.rms_norm(x[:num_real], weight, EPS, zero_centred)
+        return rotary_apply(normed.float(), cos[:num_real].float(), sin[:num_real].float()).to(dtype)
+
+    expected = torch.zeros_like(cache)
+    heads.store_heads(expected, turned(k, weights[1]), v[:num_real], slots[:num_real])
+    assert same_bits(queries[:num_real], turned(q, weights[0])) and not queries[num_real:].any()
+    assert same_bits(cache, expected)
+    for first, last in ((0, 1), (3, 7)):
+        own = slice(first, last)
+        alone = sequence.qk_norm_rotary_store(
+            *(q[own], k[own], v[own], *weights, EPS, zero_centred, cos[own], sin[own]),
+            *(torch.zeros_like(cache), slots[own], [last - first]),
+        )
+        assert same_bits(alone, queries[own])
 
 
-def test_a_row_that_writes_nothing_leaves_the_state() -> None:
-    state = torch.randn(1, VALUE_HEADS, KEY_DIM, VALUE_DIM)
-    before = state.clone()
-    q, k = torch.randn(2, 3, KEY_HEADS, KEY_DIM).unbind(0)
-    v, zeros = torch.randn(3, VALUE_HEADS, VALUE_DIM), torch.zeros(3, VALUE_HEADS)
-    sequence.gated_delta_rule(q, k, v, zeros, zeros, state, int32([0]), int32([8]), int32([0, 3]), [3])
-    assert same_bits(state, before)
-
-
-def test_requests_without_rows_are_left_alone() -> None:
-    states = torch.full((3, TAPS - 1, CHANNELS), torch.nan)
-    x, weight = torch.randn(2, CHANNELS), torch.randn(CHANNELS, TAPS)
-    sequence.causal_conv(x, weight, states, int32([1, 2]), int32([0, 0]), [0, 2])
-    assert states[:2].isnan().all() and not states[2].isnan().any()
+def test_an_int8_cache_holds_what_the_reference_holds() -> None:
+    rows = torch.randn(6, 2, 32)
+    rows[1, 0] = 0.0
+    rows[2, 1, 5] = torch.inf
+    rows[3, 0, 7] = torch.nan
+    rows[4] *= 1e-44
+    caches = [torch.zeros(2, 2, 8, 2, 36, dtype=torch.int8) for _ in range(2)]
+    weights, (cos, sin) = torch.ones(2, 32), torch.rand(2, 6, 8)
+    for cache, provider in zip(caches, (NATIVE, REFERENCE), strict=True):
+        given = (rows, rows, rows, *weights, EPS, False, cos, sin, cache, torch.arange(8, 14), [6])
+        provider.store(*given)
+    ours, theirs = (read_heads(cache)[1] for cache in caches)
+    assert torch.equal(ours.nan_to_num(), theirs.nan_to_num())
+    assert torch.equal(ours.isnan(), theirs.isnan())
+    stored = ours[1]
+    assert (stored[0] - rows[0]).abs().max() <= rows[0].abs().max() / 254 * 1.001
+    assert not stored[1, 0].any() and stored[2, 1].isnan().all() and stored[3, 0].isnan().all()

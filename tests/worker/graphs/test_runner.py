@@ -121,13 +121,13 @@ def test_a_finished_request_is_let_go() -> None:
 def test_what_no_graph_can_hold_runs_eagerly(monkeypatch: pytest.MonkeyPatch) -> None:
     """An op that looks at values makes capturing fail, before anybody's state was touched."""
     plain, curious = decoding(driver_of(None), 2), decoding(driver_of(), 2)
-    rotate = ops.rotary_apply._function
-    ops.rotary_apply.wrap(lambda function: lambda x, cos, sin: rotate(x, cos * float(cos.max() > -5), sin))
+    store = ops.qk_norm_rotary_store._function
+    ops.qk_norm_rotary_store.wrap(lambda function: lambda q, *rest: store(q * float(q.max() > -1e9), *rest))
     try:
         for _ in range(3):
             assert plain.step_all() == curious.step_all()
     finally:
-        ops.rotary_apply.unwrap()
+        ops.qk_norm_rotary_store.unwrap()
     assert (curious.uses[-1].kind, curious.uses[-1].reason) == ("eager", "not_captured")
 
 
@@ -144,12 +144,12 @@ def test_ops_that_are_not_native_are_called_between_the_tapes() -> None:
 
 def test_torch_operators_are_called_between_the_tapes() -> None:
     plain, mixed = decoding(driver_of(None), 3), decoding(driver_of(), 3)
-    rotate = ops.rotary_apply._function
-    ops.rotary_apply.wrap(lambda function: lambda x, cos, sin: rotate(x.clone().mul_(1.0), cos, sin))
+    store = ops.qk_norm_rotary_store._function
+    ops.qk_norm_rotary_store.wrap(lambda function: lambda q, *rest: store(q.clone().mul_(1.0), *rest))
     try:
         for _ in range(4):
             assert plain.step_all() == mixed.step_all()
         (captured,) = mixed.runner._passes._captured.values()
         assert captured is not None and "aten::mul_" in captured.graph.host_nodes
     finally:
-        ops.rotary_apply.unwrap()
+        ops.qk_norm_rotary_store.unwrap()

@@ -24,10 +24,32 @@ def mixer_cases(model: ModelConfig, rows: int, kind: str, context_len: int) -> I
         context_len: tokens that a request that decodes looks back at.
     """
     if model.num_full_attention_layers:
+        yield _heads(model, rows, kind)
         yield _attention(model, rows, kind, context_len)
     if model.gdn is not None and model.num_linear_attention_layers:
-        yield _conv(model.gdn, rows, kind)
-        yield _delta(model.gdn, rows, kind)
+        yield _delta_net(model.gdn, rows, kind)
+
+
+def _heads(model: ModelConfig, rows: int, kind: str) -> Case:
+    num_requests, num_rows = decode_or_prompt(rows)
+    heads, kv_heads, dim = model.num_attention_heads, model.num_key_value_heads, model.head_dim
+    dtype, half = VALUE_TYPES[kind], model.rope.rotary_dim // 2
+
+    def prepare(provider: str, count: int) -> list[Call]:
+        function = function_of("qk_norm_rotary_store", provider)
+        q, (k, v) = (
+            random_values(rows, heads, dim, dtype=dtype),
+            (random_values(rows, kv_heads, dim, dtype=dtype) for _ in range(2)),
+        )
+        weights = [random_values(dim, dtype=dtype) for _ in range(2)]
+        angles = [random_values(rows, half, dtype=dtype) for _ in range(2)]
+        cache = random_values(2, -(-rows // BLOCK_SIZE), BLOCK_SIZE, kv_heads, dim, dtype=dtype)
+        slots, lens = torch.arange(rows), [num_rows] * num_requests
+        return [lambda: function(q, k, v, *weights, 1e-6, True, *angles, cache, slots, lens)] * count
+
+    moved = rows * dim * (2 * heads + 4 * kv_heads) * dtype.itemsize
+    part = f"{heads} and {kv_heads} heads, {2 * half} of {dim} dimensions"
+    return Case("qk_norm_rotary_store", part, rows, kind, moved, 0.0, FLOAT, False, prepare)
 
 
 def _attention(model: ModelConfig, rows: int, kind: str, context_len: int) -> Case:
@@ -40,7 +62,6 @@ def _attention(model: ModelConfig, rows: int, kind: str, context_len: int) -> Ca
         attention = function_of("paged_attention", provider)
         cache = random_values(2, count * num_requests * blocks_each, BLOCK_SIZE, kv_heads, dim, dtype=dtype)
         q, gate = (random_values(rows, heads, dim, dtype=dtype) for _ in range(2))
-        k, v = (random_values(rows, kv_heads, dim, dtype=dtype) for _ in range(2))
         tables = torch.arange(count * num_requests * blocks_each, dtype=torch.int32)
         tables = tables.view(count, num_requests, blocks_each)
         query_lens, seq_lens = [num_rows] * num_requests, [seq_len] * num_requests
@@ -48,9 +69,7 @@ def _attention(model: ModelConfig, rows: int, kind: str, context_len: int) -> Ca
 
         def call(index: int) -> Call:
             table = tables[index]
-            places = torch.arange(seq_len - num_rows, seq_len)
-            slots = (table[:, places // BLOCK_SIZE].long() * BLOCK_SIZE + places % BLOCK_SIZE).flatten()
-            return lambda: attention(q, k, v, own_gate, cache, slots, table, query_lens, seq_lens, dim**-0.5)
+            return lambda: attention(q, own_gate, cache, table, query_lens, seq_lens, dim**-0.5)
 
         return [call(index) for index in range(count)]
 
@@ -64,48 +83,25 @@ def _attention(model: ModelConfig, rows: int, kind: str, context_len: int) -> Ca
     )
 
 
-def _conv(gdn: GatedDeltaNetConfig, rows: int, kind: str) -> Case:
+def _delta_net(gdn: GatedDeltaNetConfig, rows: int, kind: str) -> Case:
     num_requests, num_rows = decode_or_prompt(rows)
-    channels, taps, dtype = gdn.conv_dim, gdn.conv_kernel_dim, VALUE_TYPES[kind]
-
-    def prepare(provider: str, count: int) -> list[Call]:
-        conv = function_of("causal_conv", provider)
-        x, weight = random_values(rows, channels, dtype=dtype), random_values(channels, taps, dtype=dtype)
-        states = random_values(count * num_requests, taps - 1, channels, dtype=dtype)
-        computed = torch.full((num_requests,), BLOCK_SIZE, dtype=torch.int32)
-        ids = torch.arange(count * num_requests, dtype=torch.int32).view(count, num_requests)
-        lens = [num_rows] * num_requests
-        return [lambda some=some: conv(x, weight, states, some, computed, lens) for some in ids]
-
-    moved = (
-        2 * rows * channels + num_requests * 2 * (taps - 1) * channels + channels * taps
-    ) * dtype.itemsize
-    part = f"{channels} channels, {taps} taps"
-    return Case("causal_conv", part, rows, kind, moved, 0.0, FLOAT, False, prepare)
-
-
-def _delta(gdn: GatedDeltaNetConfig, rows: int, kind: str) -> Case:
-    num_requests, num_rows = decode_or_prompt(rows)
-    dtype, heads = VALUE_TYPES[kind], gdn.num_value_heads
+    dtype, heads, channels, taps = VALUE_TYPES[kind], gdn.num_value_heads, gdn.conv_dim, gdn.conv_kernel_dim
     state = heads * gdn.key_head_dim * gdn.value_head_dim
 
     def prepare(provider: str, count: int) -> list[Call]:
-        delta = function_of("gated_delta_rule", provider)
-        q, k = (random_values(rows, gdn.num_key_heads, gdn.key_head_dim, dtype=dtype) for _ in range(2))
-        v = random_values(rows, heads, gdn.value_head_dim, dtype=dtype)
-        log_decay, beta = -torch.rand(rows, heads), torch.rand(rows, heads)
-        states = random_values(
-            count * num_requests, heads, gdn.key_head_dim, gdn.value_head_dim, dtype=torch.float32
-        )
+        delta_net = function_of("gated_delta_net", provider)
+        x = random_values(rows, channels, dtype=dtype)
+        a, b = (random_values(rows, heads, dtype=dtype) for _ in range(2))
+        weight, dt_bias = random_values(taps, channels, dtype=dtype).t(), random_values(heads, dtype=dtype)
+        conv_states = random_values(count * num_requests, taps - 1, channels, dtype=dtype)
+        shape = (count * num_requests, heads, gdn.key_head_dim, gdn.value_head_dim)
+        states = random_values(*shape, dtype=torch.float32)
+        given = (x, a, b, weight, torch.rand(heads), dt_bias, conv_states, states)
         computed = torch.full((num_requests,), BLOCK_SIZE, dtype=torch.int32)
         ids = torch.arange(count * num_requests, dtype=torch.int32).view(count, num_requests)
         lens = [num_rows] * num_requests
-        starts = torch.arange(0, rows + 1, num_rows, dtype=torch.int32)
-        return [
-            lambda some=some: delta(q, k, v, log_decay, beta, states, some, computed, starts, lens)
-            for some in ids
-        ]
+        return [lambda some=some: delta_net(*given, some, computed, lens, None) for some in ids]
 
-    moved = 2 * num_requests * state * 4
-    part = f"{heads} heads of {gdn.key_head_dim} x {gdn.value_head_dim}"
-    return Case("gated_delta_rule", part, rows, kind, moved, 3.0 * rows * state, FLOAT, True, prepare)
+    moved = 2 * num_requests * state * 4 + (2 * num_requests * (taps - 1) + rows) * channels * dtype.itemsize
+    part = f"{heads} heads of {gdn.key_head_dim} x {gdn.value_head_dim}, {taps} taps"
+    return Case("gated_delta_net", part, rows, kind, moved, 3.0 * rows * state, FLOAT, True, prepare)

@@ -20,12 +20,11 @@ def rowwise_cases(model: ModelConfig, rows: int, kind: str) -> Iterator[Case]:
     yield _norm("add_rms_norm", rows, 1, hidden, kind)
     if model.gdn is not None and model.num_linear_attention_layers:
         yield _norm("gated_rms_norm", rows, model.gdn.num_value_heads, model.gdn.value_head_dim, kind)
-        yield _gates(model.gdn.num_value_heads, rows, kind)
     inner = model.intermediate_size or (model.moe.shared_expert_intermediate_size if model.moe else 0)
     if inner:
         gate, up = (random_values(rows, inner, dtype=dtype) for _ in range(2))
         yield _case("swiglu", f"{inner} wide", rows, kind, 3 * rows * inner, (gate, up))
-    yield from _rotary(model, rows, kind)
+    yield _rotary(model, rows, kind)
     yield from _routing(model, rows, kind)
 
 
@@ -55,26 +54,14 @@ def _norm(op: str, rows: int, heads: int, size: int, kind: str) -> Case:
     return _case(op, part, rows, kind, num_values, own[op])
 
 
-def _gates(heads: int, rows: int, kind: str) -> Case:
-    dtype = VALUE_TYPES[kind]
-    a, b = (random_values(rows, heads, dtype=dtype) for _ in range(2))
-    arguments = (a, b, torch.rand(heads), random_values(heads, dtype=dtype))
-    return _case("delta_gates", f"{heads} heads", rows, kind, 6 * rows * heads, arguments)
-
-
-def _rotary(model: ModelConfig, rows: int, kind: str) -> Iterator[Case]:
+def _rotary(model: ModelConfig, rows: int, kind: str) -> Case:
     dtype, half = VALUE_TYPES[kind], model.rope.rotary_dim // 2
     section = model.rope.mrope_section
     positions = torch.arange(rows).expand(3 if section else 1, rows).contiguous()
     frequencies = torch.rand(half)
     part = f"{2 * half} of {model.head_dim} dimensions"
-    yield _case(
-        "rotary_rows", part, rows, kind, 2 * rows * half, (positions, frequencies, section, 1.0, dtype)
-    )
-    x = random_values(rows, model.num_attention_heads, model.head_dim, dtype=dtype)
-    cos, sin = (random_values(rows, half, dtype=dtype) for _ in range(2))
-    part = f"{model.num_attention_heads} heads, {part}"
-    yield _case("rotary_apply", part, rows, kind, 2 * x.numel() + 2 * rows * half, (x, cos, sin))
+    given = (positions, frequencies, section, 1.0, dtype)
+    return _case("rotary_rows", part, rows, kind, 2 * rows * half, given)
 
 
 def _routing(model: ModelConfig, rows: int, kind: str) -> Iterator[Case]:

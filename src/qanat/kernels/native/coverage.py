@@ -21,11 +21,12 @@ def uncovered(model: ModelConfig, dtype: str, op_names: list[str]) -> dict[str, 
     found = {}
     sizes = f"heads of {LANES} to {MAX_HEAD_DIM} dimensions in steps of {LANES} are covered"
     if model.num_full_attention_layers and not is_head_covered(model.head_dim):
-        found["paged_attention"] = f"{sizes}, this model has {model.head_dim}"
+        for name in ("qk_norm_rotary_store", "paged_attention"):
+            found[name] = f"{sizes}, this model has {model.head_dim}"
     gdn = model.gdn
     if gdn is not None and model.num_linear_attention_layers:
-        if not is_head_covered(gdn.key_head_dim) or gdn.value_head_dim % LANES:
-            found["gated_delta_rule"] = f"{sizes}, this model has {gdn.key_head_dim} and {gdn.value_head_dim}"
         if gdn.conv_kernel_dim > MAX_TAPS:
-            found["causal_conv"] = f"{MAX_TAPS} taps are covered, this model has {gdn.conv_kernel_dim}"
+            found["gated_delta_net"] = f"{MAX_TAPS} taps are covered, this model has {gdn.conv_kernel_dim}"
+        if not is_head_covered(gdn.key_head_dim) or gdn.value_head_dim % LANES:
+            found["gated_delta_net"] = f"{sizes}, this model has {gdn.key_head_dim} and {gdn.value_head_dim}"
     return found

@@ -8,7 +8,6 @@ from torch import Tensor
 from qanat.kernels.native.module import native
 from qanat.kernels.native.tensors import NO_ROWS, RowsTuple, are_native, is_bf16, new, readable, rows
 from qanat.kernels.recording import host_call
-from qanat.kernels.reference import delta as reference_delta
 from qanat.kernels.reference import mlp as reference_mlp
 from qanat.kernels.reference import moe as reference_moe
 from qanat.kernels.reference import norm as reference_norm
@@ -118,48 +117,6 @@ def rotary_rows(
         dtype == torch.bfloat16,
     )
     return cos, sin
-
-
-def rotary_apply(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """See `qanat.kernels.ops.rotary_apply`."""
-    if not are_native(x, cos, sin):
-        return host_call(reference_rotary.rotary_apply, x, cos, sin)
-    x, cos, sin = readable(x), cos.contiguous(), sin.contiguous()
-    num_rows, num_heads, size = x.shape
-    out = new(x.shape, x.dtype)
-    native().rotary(
-        rows(x),
-        num_rows * num_heads,
-        cos.data_ptr(),
-        sin.data_ptr(),
-        is_bf16(cos),
-        out.data_ptr(),
-        is_bf16(out),
-        size,
-        cos.shape[-1],
-    )
-    return out
-
-
-def delta_gates(a: Tensor, b: Tensor, a_log: Tensor, dt_bias: Tensor) -> tuple[Tensor, Tensor]:
-    """See `qanat.kernels.ops.delta_gates`."""
-    if not are_native(a, b, a_log, dt_bias):
-        return host_call(reference_delta.delta_gates, a, b, a_log, dt_bias)
-    a, b = readable(a), readable(b)
-    a_log, dt_bias = a_log.float().contiguous(), dt_bias.contiguous()
-    log_decay, strength = new(a.shape, torch.float32), new(a.shape, torch.float32)
-    native().gates(
-        rows(a),
-        rows(b),
-        a.shape[0],
-        a_log.data_ptr(),
-        dt_bias.data_ptr(),
-        is_bf16(dt_bias),
-        log_decay.data_ptr(),
-        strength.data_ptr(),
-        a.shape[1],
-    )
-    return log_decay, strength
 
 
 def moe_route(router_logits: Tensor, top_k: int, renormalise: bool) -> tuple[Tensor, Tensor]:

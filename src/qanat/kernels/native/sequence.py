@@ -5,12 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from qanat.kernels.held_rows import HeldRows
 from qanat.kernels.lens import Lens, as_host_int32
 from qanat.kernels.native.module import native
 from qanat.kernels.native.tensors import NO_ROWS, are_native, as_int32, is_bf16, new, readable, rows
 from qanat.kernels.recording import host_call
 from qanat.kernels.reference import attention as reference_attention
-from qanat.kernels.reference import delta as reference_delta
+from qanat.kernels.reference import delta_net as reference_delta_net
+from qanat.kernels.reference import heads as reference_heads
 
 LANES = 16
 MAX_HEAD_DIM = 256
@@ -24,13 +26,77 @@ def is_head_covered(head_dim: int) -> bool:
     return head_dim % LANES == 0 and 0 < head_dim <= MAX_HEAD_DIM
 
 
-def paged_attention(
+def qk_norm_rotary_store(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    gate: Tensor | None,
+    q_weight: Tensor,
+    k_weight: Tensor,
+    eps: float,
+    zero_centred: bool,
+    cos: Tensor,
+    sin: Tensor,
     kv_cache: Tensor,
     slot_mapping: Tensor,
+    host_query_lens: Lens,
+) -> Tensor:
+    """See `qanat.kernels.ops.qk_norm_rotary_store`."""
+    num_rows, num_heads, head_dim = q.shape
+    cache_kind = CACHE_KINDS.get(kv_cache.dtype)
+    are_alike = q_weight.dtype == k_weight.dtype and cos.dtype == sin.dtype
+    is_covered = are_native(q, k, v, q_weight, k_weight, cos, sin) and is_head_covered(head_dim)
+    if cache_kind is None or not (are_alike and is_covered):
+        return host_call(
+            reference_heads.qk_norm_rotary_store,
+            q,
+            k,
+            v,
+            q_weight,
+            k_weight,
+            eps,
+            zero_centred,
+            cos,
+            sin,
+            kv_cache,
+            slot_mapping,
+            host_query_lens,
+        )
+    q, k, v = readable(q), readable(k), readable(v)
+    q_weight, k_weight, cos, sin = (each.contiguous() for each in (q_weight, k_weight, cos, sin))
+    slots, query_lens = slot_mapping.to(torch.int64).contiguous(), as_host_int32(host_query_lens)
+    out = new(q.shape, q.dtype)
+    native().heads(
+        rows(q),
+        rows(k),
+        rows(v),
+        num_rows,
+        q_weight.data_ptr(),
+        k_weight.data_ptr(),
+        is_bf16(q_weight),
+        zero_centred,
+        eps,
+        cos.data_ptr(),
+        sin.data_ptr(),
+        is_bf16(cos),
+        cos.shape[-1],
+        out.data_ptr(),
+        kv_cache.data_ptr(),
+        cache_kind,
+        kv_cache[0].numel(),
+        slots.data_ptr(),
+        query_lens.shape[0],
+        query_lens.data_ptr(),
+        num_heads,
+        k.shape[1],
+        head_dim,
+    )
+    return out
+
+
+def paged_attention(
+    q: Tensor,
+    gate: Tensor | None,
+    kv_cache: Tensor,
     block_tables: Tensor,
     host_query_lens: Lens,
     host_seq_lens: Lens,
@@ -39,36 +105,30 @@ def paged_attention(
     """See `qanat.kernels.ops.paged_attention`."""
     num_rows, num_heads, head_dim = q.shape
     cache_kind = CACHE_KINDS.get(kv_cache.dtype)
-    if cache_kind is None or not (are_native(q, k, v, gate) and is_head_covered(head_dim)):
+    if cache_kind is None or not (are_native(q, gate) and is_head_covered(head_dim)):
         return host_call(
             reference_attention.paged_attention,
             q,
-            k,
-            v,
             gate,
             kv_cache,
-            slot_mapping,
             block_tables,
             host_query_lens,
             host_seq_lens,
             scale,
         )
-    q, k, v = readable(q), readable(k), readable(v)
+    q = readable(q)
     gate = readable(gate) if gate is not None else None
     _, _, block_size, num_kv_heads, _ = kv_cache.shape
-    slots, tables = slot_mapping.to(torch.int64).contiguous(), as_int32(block_tables)
+    tables = as_int32(block_tables)
     query_lens, seq_lens = as_host_int32(host_query_lens), as_host_int32(host_seq_lens)
     out = new((num_rows, num_heads, head_dim), q.dtype)
     native().attention(
         rows(q),
-        rows(k),
-        rows(v),
         NO_ROWS if gate is None else rows(gate),
         num_rows,
         kv_cache.data_ptr(),
         cache_kind,
         kv_cache[0].numel(),
-        slots.data_ptr(),
         tables.data_ptr(),
         tables.shape[1],
         query_lens.shape[0],
@@ -85,94 +145,79 @@ def paged_attention(
     return out
 
 
-def causal_conv(
+def gated_delta_net(
     x: Tensor,
+    a: Tensor,
+    b: Tensor,
     weight: Tensor,
+    a_log: Tensor,
+    dt_bias: Tensor,
+    conv_states: Tensor,
     states: Tensor,
     state_ids: Tensor,
     num_computed: Tensor,
     host_query_lens: Lens,
+    held: HeldRows | None,
 ) -> Tensor:
-    """See `qanat.kernels.ops.causal_conv`."""
-    num_taps = weight.shape[1]
-    if not (are_native(x, weight, states) and num_taps <= MAX_TAPS and states.is_contiguous()):
+    """See `qanat.kernels.ops.gated_delta_net`."""
+    _, num_value_heads, key_dim, value_dim = states.shape
+    is_covered = is_head_covered(key_dim) and value_dim % LANES == 0 and weight.shape[1] <= MAX_TAPS
+    is_plain = states.dtype == torch.float32 and states.is_contiguous() and conv_states.is_contiguous()
+    if not (are_native(x, a, b, weight, a_log, dt_bias, conv_states) and is_covered and is_plain):
         return host_call(
-            reference_delta.causal_conv, x, weight, states, state_ids, num_computed, host_query_lens
-        )
-    x, weight = readable(x), weight.contiguous()
-    ids, computed = as_int32(state_ids), as_int32(num_computed)
-    query_lens = as_host_int32(host_query_lens)
-    out = new(x.shape, x.dtype)
-    native().conv(
-        rows(x),
-        x.shape[0],
-        weight.data_ptr(),
-        is_bf16(weight),
-        states.data_ptr(),
-        is_bf16(states),
-        ids.data_ptr(),
-        computed.data_ptr(),
-        query_lens.shape[0],
-        query_lens.data_ptr(),
-        out.data_ptr(),
-        is_bf16(out),
-        x.shape[1],
-        num_taps,
-    )
-    return out
-
-
-def gated_delta_rule(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    log_decay: Tensor,
-    beta: Tensor,
-    states: Tensor,
-    state_ids: Tensor,
-    num_computed: Tensor,
-    query_start_loc: Tensor,
-    host_query_lens: Lens,
-) -> Tensor:
-    """See `qanat.kernels.ops.gated_delta_rule`."""
-    is_covered = is_head_covered(q.shape[2]) and v.shape[2] % LANES == 0
-    is_plain = states.dtype == torch.float32 and states.is_contiguous()
-    if not (are_native(q, k, v, log_decay, beta, states) and is_covered and is_plain):
-        return host_call(
-            reference_delta.gated_delta_rule,
-            q,
-            k,
-            v,
-            log_decay,
-            beta,
+            reference_delta_net.gated_delta_net,
+            x,
+            a,
+            b,
+            weight,
+            a_log,
+            dt_bias,
+            conv_states,
             states,
             state_ids,
             num_computed,
-            query_start_loc,
             host_query_lens,
+            held,
         )
-    q, k, v = readable(q), readable(k), readable(v)
-    decay, strength = log_decay.float().contiguous(), beta.float().contiguous()
-    ids, computed = as_int32(state_ids), as_int32(num_computed)
-    query_lens = as_host_int32(host_query_lens)
-    out = new(v.shape, v.dtype)
-    native().delta(
-        rows(q),
-        rows(k),
-        rows(v),
-        v.shape[0],
-        decay.data_ptr(),
-        strength.data_ptr(),
+    x, a, b = readable(x), readable(a), readable(b)
+    by_tap, a_log, dt_bias = weight.t().contiguous(), a_log.float().contiguous(), dt_bias.contiguous()
+    ids, computed, query_lens = as_int32(state_ids), as_int32(num_computed), as_host_int32(host_query_lens)
+    out = new((x.shape[0], num_value_heads, value_dim), x.dtype)
+    native().delta_net(
+        rows(x),
+        rows(a),
+        rows(b),
+        x.shape[0],
+        by_tap.data_ptr(),
+        is_bf16(by_tap),
+        a_log.data_ptr(),
+        dt_bias.data_ptr(),
+        is_bf16(dt_bias),
+        conv_states.data_ptr(),
+        is_bf16(conv_states),
         states.data_ptr(),
         ids.data_ptr(),
         computed.data_ptr(),
         query_lens.shape[0],
         query_lens.data_ptr(),
+        *_held(held),
         out.data_ptr(),
         is_bf16(out),
-        k.shape[1],
-        v.shape[1],
-        k.shape[2],
-        v.shape[2],
+        weight.shape[1],
+        (x.shape[1] - num_value_heads * value_dim) // (2 * key_dim),
+        num_value_heads,
+        key_dim,
+        value_dim,
     )
     return out
+
+
+def _held(held: HeldRows | None) -> tuple[int, int, int, int, int]:
+    """(inputs, gates, most rows, accepted, are held): addresses, 0 where nothing is ever held.
+
+    Whoever holds rows sees to it that all four tensors are contiguous and stay where they are.
+    """
+    if held is None:
+        return 0, 0, 0, 0, 0
+    inputs, gates, accepted, are_held = held
+    return inputs.data_ptr(), gates.data_ptr(), inputs.shape[1], accepted.data_ptr(), are_held.data_ptr()

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from qanat.kernels.lens import Lens, as_ints
-from qanat.kernels.reference.cache_rows import read_heads, stored_heads
+from qanat.kernels.reference.cache_rows import read_heads
 from qanat.kernels.reference.elementwise import elementwise
 from qanat.kernels.reference.uncut import max_uncut_inputs
 from qanat.kernels.row_padding import FIXED_WIDE_ROWS, padded_query_rows, padded_wide_rows
@@ -42,25 +42,17 @@ class _Sums:
 
 def paged_attention(
     q: Tensor,
-    k: Tensor,
-    v: Tensor,
     gate: Tensor | None,
     kv_cache: Tensor,
-    slot_mapping: Tensor,
     block_tables: Tensor,
     host_query_lens: Lens,
     host_seq_lens: Lens,
     scale: float,
 ) -> Tensor:
-    """Stores this step's K and V, then attends to everything stored, this step's rows included."""
+    """Attends to everything stored, this step's rows included."""
     query_lens, seq_lens = as_ints(host_query_lens), as_ints(host_seq_lens)
-    num_rows = sum(query_lens)
-    _, _, block_size, num_kv_heads, head_width = kv_cache.shape
+    _, _, block_size, num_kv_heads, _ = kv_cache.shape
     head_dim = q.shape[2]
-    slots = slot_mapping[:num_rows]
-    for stored, new in zip(kv_cache.unbind(0), (k, v), strict=True):
-        flat = stored.view(-1, num_kv_heads, head_width)
-        flat.index_copy_(0, slots, stored_heads(new[:num_rows], stored.dtype))
     out = torch.zeros_like(q, memory_format=torch.contiguous_format)
     starts = list(itertools.accumulate(query_lens, initial=0))
     chunk = _keys_per_chunk(block_size)

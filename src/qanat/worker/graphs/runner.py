@@ -28,7 +28,7 @@ from qanat.worker.row_state import RowTable
 
 logger = logging.getLogger(__name__)
 
-OUTSIDE_PIECES = ("paged_attention", "causal_conv", "gated_delta_rule")
+OUTSIDE_PIECES = ("paged_attention", "gated_delta_net")
 """Ops that a piecewise graph leaves outside."""
 
 NO_GRAPHS, TOO_LARGE, PROFILED, NOT_CAPTURED = "no_graphs", "above_largest_size", "profile", "not_captured"
