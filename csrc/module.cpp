@@ -4,6 +4,7 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
@@ -35,6 +36,22 @@ using RowsTuple = nb::typed<nb::tuple, Address, bool, size_t, size_t, size_t>;
 Rows rows_of(const RowsTuple& t) {
     return {at(nb::cast<Address>(t[0])), nb::cast<bool>(t[1]), nb::cast<size_t>(t[2]), nb::cast<size_t>(t[3]),
             nb::cast<size_t>(t[4])};
+}
+
+// (is int4, inputs, inputs of a segment, inputs of a cell, is static, its scale, its offset): what of a quantised matrix
+// decides about the rows that it reads.
+using FormatTuple = nb::typed<nb::tuple, bool, size_t, size_t, size_t, bool, float, float>;
+
+PackedView format_of(const FormatTuple& t) {
+    PackedView format{};
+    format.kind = nb::cast<bool>(t[0]) ? Kind::kInt4 : Kind::kInt8;
+    format.num_inputs = nb::cast<size_t>(t[1]);
+    format.segment_length = nb::cast<size_t>(t[2]);
+    format.cell = nb::cast<size_t>(t[3]);
+    format.is_static = nb::cast<bool>(t[4]);
+    format.static_scale = nb::cast<float>(t[5]);
+    format.static_offset = nb::cast<float>(t[6]);
+    return format;
 }
 
 std::vector<std::string> names() {
@@ -204,10 +221,16 @@ void bind_step_inputs(nb::module_& m) {
         }, "Writes a step's inputs.");
 }
 
+// See `LinearTarget`.
+using TargetTuple = std::tuple<const PackedMatrix*, Address, Address, bool>;
+
 void bind_products(nb::module_& m) {
-    m.def("linear", [](const RowsTuple& x, size_t num_rows, const PackedMatrix* matrix, Address out, bool is_out_bf16) {
+    m.def("linear", [](const RowsTuple& x, size_t num_rows, const std::vector<TargetTuple>& targets) {
         const Rows rows = rows_of(x);
-        submit([=] { run_linear(rows, num_rows, *matrix, at(out), is_out_bf16); });
+        std::vector<LinearTarget> own;
+        for (const auto& [matrix, shared, out, is_out_bf16] : targets)
+            own.push_back({matrix, at(shared), at(out), is_out_bf16});
+        submit([rows, num_rows, own = std::move(own)] { run_linear(rows, num_rows, own); });
     });
     m.def("embedding", [](Address token_ids, size_t num_rows, const PackedMatrix* matrix, Address out,
                           bool is_out_bf16) {
@@ -216,12 +239,37 @@ void bind_products(nb::module_& m) {
     m.def("gather", [](Address ids, size_t num_rows, Address table, size_t table_rows, size_t row_bytes, Address out) {
         submit([=] { run_gather(at<const int64_t>(ids), num_rows, at(table), table_rows, row_bytes, at(out)); });
     });
-    m.def("experts", [](const RowsTuple& x, size_t num_rows, Address ids, size_t top_k,
+    m.def("experts", [](const RowsTuple& x, Address shared, size_t num_rows, Address ids, size_t top_k,
                         const PackedMatrix* gate_up, const PackedMatrix* down, Address out, bool is_out_bf16) {
         const Rows rows = rows_of(x);
         submit([=] {
-            run_experts(rows, num_rows, at<const int64_t>(ids), top_k, *gate_up, *down, at(out), is_out_bf16);
+            run_experts(rows, at(shared), num_rows, at<const int64_t>(ids), top_k, *gate_up, *down, at(out), is_out_bf16);
         });
+    });
+}
+
+void bind_shared_rows(nb::module_& m) {
+    m.def("quantised_bytes", [](const FormatTuple& format, size_t num_rows) {
+        return quantised_bytes(format_of(format), num_rows);
+    }, "Of so many rows as int8, with their scales and sums.");
+    m.def("quantise", [](const RowsTuple& x, size_t num_rows, const FormatTuple& format, Address memory) {
+        const Rows rows = rows_of(x);
+        const SharedRows shared{format_of(format), at(memory)};
+        submit([=] { run_quantise(rows, num_rows, shared); });
+    });
+    m.def("quantised_norm", [](bool is_gated, const RowsTuple& x, const RowsTuple& other, size_t num_rows, Address weight,
+                               bool is_weight_bf16, bool is_zero_centred, Address out, Address total, bool is_out_bf16,
+                               size_t size, float eps, const FormatTuple& format, Address memory) {
+        const NormArguments a{rows_of(x), rows_of(other), at(weight), is_weight_bf16, is_zero_centred,
+                              at(out), at(total), is_out_bf16, size, eps};
+        const SharedRows shared{format_of(format), at(memory)};
+        submit([=] { (is_gated ? run_quantised_gated_norm : run_quantised_norm)(a, num_rows, shared); });
+    });
+    m.def("quantised_swiglu", [](const RowsTuple& gate, const RowsTuple& up, size_t num_rows, Address out, bool is_bf16,
+                                 size_t size, const FormatTuple& format, Address memory) {
+        const SwigluArguments a{rows_of(gate), rows_of(up), at(out), is_bf16, size};
+        const SharedRows shared{format_of(format), at(memory)};
+        submit([=] { run_quantised_swiglu(a, num_rows, shared); });
     });
 }
 
@@ -331,6 +379,7 @@ NB_MODULE(_module, m) {
     bind_step_inputs(m);
     bind_packed(m);
     bind_products(m);
+    bind_shared_rows(m);
     bind_rowwise(m);
     bind_sequence(m);
     bind_limits(m);

@@ -286,7 +286,7 @@ struct QuantisedKernels {
 
 // Those of quantised matrices, which have instruction sets of their own.
 struct QuantisedTable {
-    void (*quantise)(const QuantiseArguments&, size_t first_row, size_t last_row);
+    void (*quantise)(const QuantiseArguments&, size_t first, size_t last);  // tasks are segments of rows
     QuantisedKernels int8, int4;
     QANAT_MEMBER const QuantisedKernels& of(Kind kind) const { return kind == Kind::kInt4 ? int4 : int8; }
 };

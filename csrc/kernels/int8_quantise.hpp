@@ -39,27 +39,24 @@ QANAT_INLINE int32_t quantise_segment(const QuantiseArguments& a, size_t start, 
     return static_cast<int32_t>(total);
 }
 
-// See QuantisedRows.
+// Of a segment's cells; see QuantisedRows.
 QANAT_INLINE void sum_cells(const PackedView& packed, const int8_t* values, int32_t* sums) {
-    for (size_t i = 0; i < packed.num_sums(); ++i) {
+    for (size_t i = 0; i < packed.num_cells(); ++i) {
         int32_t total = 0;
         for (size_t k = 0; k < packed.cell; ++k) total += values[i * packed.cell + k];
         sums[i] = -8 * total;
     }
 }
 
-static void quantise(const QuantiseArguments& a, size_t first_row, size_t last_row) {
+static void quantise(const QuantiseArguments& a, size_t first, size_t last) {
     const size_t length = a.packed.segment_length, num_segments = a.packed.num_segments();
-    for (size_t row = first_row; row < last_row; ++row) {
-        int8_t* to = a.out.values + row * a.packed.row_length();
-        const size_t start = a.x.start(row);
-        for (size_t s = 0; s < num_segments; ++s) {
-            const size_t left = a.packed.num_inputs - s * length;
-            const int32_t sum = quantise_segment(a, start + s * length, left < length ? left : length, to + s * length,
-                                                 a.out.scales + row * kSegments + s);
-            if (a.packed.kind == Kind::kInt8) a.out.sums[row * kSegments + s] = sum;
-        }
-        if (a.packed.kind == Kind::kInt4) sum_cells(a.packed, to, a.out.sums + row * a.packed.num_sums());
+    for (size_t task = first; task < last; ++task) {
+        const size_t row = task / num_segments, s = task % num_segments, left = a.packed.num_inputs - s * length;
+        int8_t* to = a.out.values + row * a.packed.row_length() + s * length;
+        const int32_t sum = quantise_segment(a, a.x.start(row) + s * length, left < length ? left : length, to,
+                                             a.out.scales + row * kSegments + s);
+        if (a.packed.kind == Kind::kInt8) a.out.sums[row * kSegments + s] = sum;
+        else sum_cells(a.packed, to, a.out.sums + row * a.packed.num_sums() + s * a.packed.num_cells());
     }
 }
 

@@ -1,9 +1,8 @@
 // Products of each row with the matrices of the experts that it chose, grouped by expert: each is read once.
-#include <algorithm>
 #include <cstring>
 
 #include "ops.hpp"
-#include "product.hpp"
+#include "products.hpp"
 
 namespace qanat {
 
@@ -46,65 +45,44 @@ struct Grouped {
     }
 };
 
-// Reading a panel takes the time of this many rows' products with it.
-constexpr size_t kPanelCost = 12;
-
-size_t ceil_div(size_t a, size_t b) { return (a + b - 1) / b; }
-
-// Each chosen expert's product over its rows. Threads share (chosen expert, panel) pairs by their cost, which grows with
-// the expert's rows: tasks are units of cost, and a pair belongs to whoever has its first unit.
-void share_experts(Runtime& runtime, const PackedMatrix& stack, const Grouped& grouped, const Prepared& prepared,
-                   const Target& target) {
-    const PackedView& shape = stack.view();
-    const size_t num_panels = shape.num_panels(), num_rows = static_cast<size_t>(grouped.starts[grouped.num_chosen]);
-    const size_t chunk = row_chunk(shape);
-    const double cost = double(num_rows) * double(shape.num_outputs) * double(shape.num_inputs);
-    runtime.pool().run(num_panels * (kPanelCost * grouped.num_chosen + num_rows), cost, [&](size_t begin, size_t end) {
-        for (size_t group = 0; group < grouped.num_chosen; ++group) {
-            const size_t row = static_cast<size_t>(grouped.starts[group]);
-            const size_t count = static_cast<size_t>(grouped.starts[group + 1]) - row;
-            const size_t start = num_panels * (kPanelCost * group + row), panel_cost = kPanelCost + count;
-            if (start >= end) break;
-            const size_t first = begin > start ? std::min(num_panels, ceil_div(begin - start, panel_cost)) : 0;
-            const size_t last = std::min(num_panels, ceil_div(end - start, panel_cost));
-            if (first >= last) continue;
-            Target own = target;
-            own.in_rows += row;
-            own.out_rows += row;
-            const PackedView matrix = stack.view(static_cast<size_t>(grouped.chosen[group]));
-            for (size_t done = 0; done < count; done += chunk)
-                prepared.multiply(matrix, own, done, std::min(count, done + chunk), first, last);
-        }
-    });
+// The product of each chosen expert with its rows; returned is where the next ones go.
+Product* expert_products(const PackedMatrix& stack, const Grouped& grouped, const Prepared& prepared, const Target& target,
+                         Product* products) {
+    for (size_t group = 0; group < grouped.num_chosen; ++group)
+        *products++ = {stack.view(static_cast<size_t>(grouped.chosen[group])), &prepared, target,
+                       static_cast<size_t>(grouped.starts[group]), static_cast<size_t>(grouped.starts[group + 1]), 0, 0};
+    return products;
 }
 
 }  // namespace
 
-void run_experts(const Rows& x, size_t num_rows, const int64_t* expert_ids, size_t top_k, const PackedMatrix& gate_up,
-                 const PackedMatrix& down, void* out, bool is_out_bf16) {
+void run_experts(const Rows& x, void* shared, size_t num_rows, const int64_t* expert_ids, size_t top_k,
+                 const PackedMatrix& gate_up, const PackedMatrix& down, void* out, bool is_out_bf16) {
     Runtime& runtime = Runtime::get();
     std::lock_guard<std::mutex> turn(runtime.turn());
     const PackedView &first = gate_up.view(), &second = down.view();
     const size_t num_slots = num_rows * top_k, inner = second.num_inputs;
     const size_t width = is_out_bf16 ? 2 : 4;
     Scratch& scratch = runtime.scratch();
-    scratch.reset(Grouped::size_bytes(num_slots, gate_up.num_matrices()) + Prepared::size_bytes(first, num_rows) +
-                  Prepared::size_bytes(second, num_slots) + Scratch::size_of<char>(num_slots * 3 * inner * width));
+    scratch.reset(Grouped::size_bytes(num_slots, gate_up.num_matrices()) +
+                  (shared ? 0 : Prepared::size_bytes(first, num_rows)) + Prepared::size_bytes(second, num_slots) +
+                  Scratch::size_of<Product>(gate_up.num_matrices()) + Scratch::size_of<char>(num_slots * 3 * inner * width));
     const Grouped grouped(scratch, expert_ids, num_slots, top_k, gate_up.num_matrices());
-    const Prepared outer_rows(runtime, first, num_rows), inner_rows(runtime, second, num_slots);
+    const Prepared outer_rows(runtime, first, num_rows, shared), inner_rows(runtime, second, num_slots);
     char* pairs = scratch.take<char>(num_slots * 3 * inner * width);
     char* product = pairs + num_slots * 2 * inner * width;
-    runtime.pool().run(num_rows, double(num_rows * first.num_inputs),
-                       [&](size_t begin, size_t end) { outer_rows.fill(x, begin, end); });
-    share_experts(runtime, gate_up, grouped, outer_rows, {pairs, 2 * inner, is_out_bf16, grouped.rows, grouped.slots});
+    outer_rows.fill(x, num_rows);
+    Product* products = scratch.take<Product>(grouped.num_chosen);
+    expert_products(gate_up, grouped, outer_rows, {pairs, 2 * inner, is_out_bf16, grouped.rows, grouped.slots}, products);
+    share_products(runtime, products, grouped.num_chosen);
     const Rows gate{pairs, is_out_bf16, 1, 2 * inner, 0}, up{pairs + inner * width, is_out_bf16, 1, 2 * inner, 0};
     const Rows joined{product, is_out_bf16, 1, inner, 0};
     runtime.pool().run(num_slots, double(num_slots * inner) * 20, [&](size_t begin, size_t end) {
         runtime.kernels().swiglu({gate, up, product, is_out_bf16, inner}, begin, end);
         inner_rows.fill(joined, begin, end);
     });
-    share_experts(runtime, down, grouped, inner_rows,
-                  {out, second.num_outputs, is_out_bf16, grouped.slots, grouped.slots});
+    expert_products(down, grouped, inner_rows, {out, second.num_outputs, is_out_bf16, grouped.slots, grouped.slots}, products);
+    share_products(runtime, products, grouped.num_chosen);
 }
 
 }  // namespace qanat

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "packed.hpp"
+#include "shared_rows.hpp"
 
 namespace qanat {
 
@@ -15,10 +16,17 @@ struct Requests {
     const int32_t *query_lens, *seq_lens, *num_computed, *state_ids;
 };
 
-void run_linear(const Rows& x, size_t num_rows, const PackedMatrix& matrix, void* out, bool is_out_bf16);
+// A matrix that rows are multiplied with.
+struct LinearTarget {
+    const PackedMatrix* matrix;
+    void* shared;  // the rows as it reads them, see `SharedRows`; null: they are made ready by the op
+    void* out;
+    bool is_out_bf16;
+};
+void run_linear(const Rows& x, size_t num_rows, const std::vector<LinearTarget>& targets);
 void run_embedding(const int64_t* token_ids, size_t num_rows, const PackedMatrix& matrix, void* out, bool is_out_bf16);
-void run_experts(const Rows& x, size_t num_rows, const int64_t* expert_ids, size_t top_k, const PackedMatrix& gate_up,
-                 const PackedMatrix& down, void* out, bool is_out_bf16);
+void run_experts(const Rows& x, void* shared, size_t num_rows, const int64_t* expert_ids, size_t top_k,
+                 const PackedMatrix& gate_up, const PackedMatrix& down, void* out, bool is_out_bf16);
 // Rows of a table that lies as it is: `row_bytes` each. Throws std::out_of_range for an id beyond `table_rows`.
 void run_gather(const int64_t* ids, size_t num_rows, const void* table, size_t table_rows, size_t row_bytes, void* out);
 
@@ -31,6 +39,11 @@ struct HeldRows {
 enum class Norm { kPlain, kAdded, kGated };
 void run_norm(Norm kind, const NormArguments& arguments, size_t num_rows);
 void run_swiglu(const SwigluArguments& arguments, size_t num_rows);
+// The same, each with its result as int8 beside it. Of the gated norm, heads that make up `num_rows` rows.
+void run_quantise(const Rows& x, size_t num_rows, const SharedRows& shared);
+void run_quantised_norm(const NormArguments& arguments, size_t num_rows, const SharedRows& shared);
+void run_quantised_gated_norm(const NormArguments& arguments, size_t num_rows, const SharedRows& shared);
+void run_quantised_swiglu(const SwigluArguments& arguments, size_t num_rows, const SharedRows& shared);
 void run_rotary_rows(const int64_t* positions, size_t num_axes, size_t num_rows, const float* frequencies, size_t half,
                      const std::vector<int>& sections, float scale, void* cosines, void* sines, bool is_bf16);
 void run_heads(const HeadArguments& arguments, const Requests& requests, size_t num_rows);

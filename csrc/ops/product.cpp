@@ -1,25 +1,30 @@
 #include "product.hpp"
 
+#include "shared_rows.hpp"
+
 namespace qanat {
 
 size_t Prepared::size_bytes(const PackedView& packed, size_t num_rows) {
     if (!packed.is_quantised()) return Scratch::size_of<float>(num_rows * packed.row_length());
-    return Scratch::size_of<int8_t>(num_rows * packed.row_length()) +
-           Scratch::size_of<float>(num_rows * kSegments) + Scratch::size_of<int32_t>(num_rows * packed.num_sums());
+    return quantised_bytes(packed, num_rows);
 }
 
-Prepared::Prepared(Runtime& runtime, const PackedView& packed, size_t num_rows) : runtime_(runtime), packed_(packed) {
-    Scratch& scratch = runtime.scratch();
-    if (packed.is_quantised())
-        quantised_ = {scratch.take<int8_t>(num_rows * packed.row_length()), scratch.take<float>(num_rows * kSegments),
-                      scratch.take<int32_t>(num_rows * packed.num_sums())};
-    else
-        wide_ = scratch.take<float>(num_rows * packed.row_length());
+Prepared::Prepared(Runtime& runtime, const PackedView& packed, size_t num_rows, void* shared)
+    : runtime_(runtime), packed_(packed), is_ready_(shared != nullptr) {
+    void* memory = is_ready_ ? shared : runtime.scratch().take<char>(size_bytes(packed, num_rows));
+    if (packed.is_quantised()) quantised_ = quantised_at(memory, packed, num_rows);
+    else wide_ = static_cast<float*>(memory);
+}
+
+void Prepared::fill(const Rows& x, size_t num_rows) const {
+    if (is_ready_) return;
+    runtime_.pool().run(num_rows, double(num_rows * packed_.num_inputs),
+                        [&](size_t begin, size_t end) { fill(x, begin, end); });
 }
 
 void Prepared::fill(const Rows& x, size_t begin, size_t end) const {
     if (packed_.is_quantised())
-        runtime_.quantised().quantise({x, packed_, quantised_}, begin, end);
+        quantise_rows(runtime_, x, packed_, quantised_, begin, end);
     else
         runtime_.kernels().widen(x, packed_.num_inputs, wide_, packed_.row_length(), begin, end);
 }

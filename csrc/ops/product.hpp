@@ -22,9 +22,11 @@ class Prepared {
 public:
     // Scratch that as many rows take.
     static size_t size_bytes(const PackedView& packed, size_t num_rows);
-    // Takes its part of the scratch.
-    Prepared(Runtime& runtime, const PackedView& packed, size_t num_rows);
+    // Takes its part of the scratch, but for rows that an op before this one has made ready: `shared` of `SharedRows`.
+    Prepared(Runtime& runtime, const PackedView& packed, size_t num_rows, void* shared = nullptr);
 
+    // Makes all rows ready that are not, on all threads.
+    void fill(const Rows& x, size_t num_rows) const;
     // Makes some rows ready; each is independent of the others.
     void fill(const Rows& x, size_t begin, size_t end) const;
     // Rows and panels of a product with a matrix of that shape.
@@ -34,6 +36,7 @@ public:
 private:
     Runtime& runtime_;
     PackedView packed_;
+    bool is_ready_;
     float* wide_ = nullptr;
     QuantisedRows quantised_{};
 };

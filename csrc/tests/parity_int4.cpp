@@ -56,7 +56,7 @@ void run_int4_shape(const InstructionSet& set, Variant variant, Shape shape, boo
     Values row_scales(shape.num_rows * kSegments, false);
     std::vector<int32_t> sums(shape.num_rows * view.num_sums());
     const QuantisedRows rows{values.data(), row_scales.as<float>(), sums.data()};
-    set.quantised->quantise({x.rows(1, shape.num_inputs), view, rows}, 0, shape.num_rows);
+    set.quantised->quantise({x.rows(1, shape.num_inputs), view, rows}, 0, shape.num_rows * view.num_segments());
     Report report(set, name);
     for (const int8_t value : values) report.add(static_cast<uint32_t>(value));
     for (const int32_t sum : sums) report.add(static_cast<uint32_t>(sum));

@@ -52,7 +52,7 @@ void run_int8_shape(const InstructionSet& set, Variant variant, Shape shape, boo
     Values row_scales(shape.num_rows * kSegments, false), out(shape.num_rows * shape.num_outputs, variant.is_bf16);
     std::vector<int32_t> sums(shape.num_rows * kSegments);
     const QuantisedRows rows{values.data(), row_scales.as<float>(), sums.data()};
-    set.quantised->quantise({x.rows(1, shape.num_inputs), view, rows}, 0, shape.num_rows);
+    set.quantised->quantise({x.rows(1, shape.num_inputs), view, rows}, 0, shape.num_rows * view.num_segments());
     set.quantised->int8.linear({rows, view, out.data(), shape.num_outputs, variant.is_bf16, nullptr, nullptr}, 0,
                                shape.num_rows, 0, view.num_panels());
     const int64_t ids[] = {0, static_cast<int64_t>(shape.num_outputs) - 1};

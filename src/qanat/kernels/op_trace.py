@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from qanat.kernels.registry import Op, all_ops
+from qanat.kernels.rows import SharedRows
 
 
 class OpCall(NamedTuple):
@@ -65,7 +66,7 @@ class OpTrace:
             result = function(*args, **kwargs)
             duration_ns = now_ns() - start_ns
             tensors = (*args, *kwargs.values()) if kwargs else args
-            shapes = tuple(tuple(value.shape) for value in tensors if isinstance(value, Tensor))
+            shapes = tuple(tuple(value.shape) for value in tensors if isinstance(value, Tensor | SharedRows))
             record(OpCall(name, provider, self.step_id, start_ns, duration_ns, shapes))
             return result
 

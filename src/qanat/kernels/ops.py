@@ -1,4 +1,4 @@
-"""The ops that layers call, with their contracts. Layers import nothing else of this package.
+"""The ops that layers call, with their contracts. Layers import this and `qanat.kernels.rows` of this package.
 
 Shape letters: T rows, R requests, H query heads, D head dim, C channels, E experts, K experts per token, V
 vocabulary, S states, N blocks. Everything is ragged: rows of all requests follow each other without padding;
@@ -7,6 +7,7 @@ vocabulary, S states, N blocks. Everything is ragged: rows of all requests follo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -23,7 +24,9 @@ from qanat.kernels.reference import mlp as _mlp
 from qanat.kernels.reference import moe as _moe
 from qanat.kernels.reference import norm as _norm
 from qanat.kernels.reference import rotary as _rotary
+from qanat.kernels.reference import shared_rows as _shared_rows
 from qanat.kernels.registry import op
+from qanat.kernels.rows import RowFormat, Rows, SharedRows, plain
 
 
 @op(row_invariant=True)
@@ -58,15 +61,21 @@ def embedding(token_ids: Tensor, weight: Any, dtype: torch.dtype | None = None) 
 
 
 @op(row_invariant=True)
-def linear(x: Tensor, weight: Any) -> Tensor:
+def linear(x: Rows, weight: Any) -> Tensor:
     """Product of x [T, in] with the transposed weight [out, in], as it is or packed -> [T, out]."""
-    return _mlp.linear(x, as_given(weight))
+    return _mlp.linear(plain(x), as_given(weight))
 
 
 @op(row_invariant=True)
-def logits(hidden: Tensor, weight: Any) -> Tensor:
+def linears(x: Rows, weights: Sequence[Any]) -> tuple[Tensor, ...]:
+    """The products of `linear` of the same rows with several weights."""
+    return tuple(_mlp.linear(plain(x), as_given(weight)) for weight in weights)
+
+
+@op(row_invariant=True)
+def logits(hidden: Rows, weight: Any) -> Tensor:
     """Scores of the vocabulary: hidden [T, C], weight [V, C] -> [T, V] fp32, never rounded to a narrower type."""
-    return _mlp.logits(hidden, as_given(weight))
+    return _mlp.logits(plain(hidden), as_given(weight))
 
 
 @op(row_invariant=True)
@@ -102,6 +111,36 @@ def add_rms_norm(
 def gated_rms_norm(x: Tensor, gate: Tensor, weight: Tensor, eps: float) -> Tensor:
     """The norm x / sqrt(mean(x^2) + eps) * weight * silu(gate) over the last axis."""
     return _norm.gated_rms_norm(x, gate, weight, eps)
+
+
+@op(row_invariant=True)
+def share_rows(x: Tensor, form: RowFormat) -> SharedRows:
+    """Rows x [T, in] for several products, quantised once for those of this format (`row_format`).
+
+    A quantised row is a function of the row as it is stored (rules R5 and R9), so products have the same bits with it
+    and without. The same holds of the ops below, which are an op above and this one in one call.
+    """
+    return _shared_rows.share_rows(x, form)
+
+
+@op(row_invariant=True)
+def shared_add_rms_norm(
+    x: Tensor, residual: Tensor, weight: Tensor, eps: float, zero_centred: bool, form: RowFormat
+) -> tuple[SharedRows, Tensor]:
+    """See `add_rms_norm` and `share_rows`; x and residual [T, C]."""
+    return _shared_rows.shared_add_rms_norm(x, residual, weight, eps, zero_centred, form)
+
+
+@op(row_invariant=True)
+def shared_gated_rms_norm(x: Tensor, gate: Tensor, weight: Tensor, eps: float, form: RowFormat) -> SharedRows:
+    """See `gated_rms_norm` and `share_rows`: x and gate [T, H, D] -> [T, H D]."""
+    return _shared_rows.shared_gated_rms_norm(x, gate, weight, eps, form)
+
+
+@op(row_invariant=True)
+def shared_swiglu(gate: Tensor, up: Tensor, form: RowFormat) -> SharedRows:
+    """See `swiglu` and `share_rows`."""
+    return _shared_rows.shared_swiglu(gate, up, form)
 
 
 @op(row_invariant=True)
@@ -229,12 +268,12 @@ def moe_route(router_logits: Tensor, top_k: int, renormalise: bool) -> tuple[Ten
 
 
 @op(row_invariant=True)
-def moe_experts(x: Tensor, expert_ids: Tensor, gate_up: Any, down: Any) -> Tensor:
+def moe_experts(x: Rows, expert_ids: Tensor, gate_up: Any, down: Any) -> Tensor:
     """Unweighted down_e(swiglu(gate_up_e(x))) for each chosen expert e of x [T, C] -> [T, K, C].
 
     gate_up [E, 2I, C] holds the gate's rows first; down is [E, C, I]. Experts that no row chose are not read.
     """
-    return _moe.moe_experts(x, expert_ids, as_given(gate_up), as_given(down))
+    return _moe.moe_experts(plain(x), expert_ids, as_given(gate_up), as_given(down))
 
 
 @op(row_invariant=True)

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from qanat.kernels.quantised import Int4Matrix, Int8Matrix, QuantisedMatrix
+from qanat.kernels.rows import RowFormat
 
 
 class Packed(Protocol):
@@ -23,6 +24,11 @@ class Packed(Protocol):
     @property
     def address(self) -> int:
         """Of the memory."""
+        ...
+
+    @property
+    def row_format(self) -> RowFormat | None:
+        """How its products read rows, if they quantise them."""
         ...
 
     def header(self) -> dict[str, Any]:

@@ -7,8 +7,9 @@ from torch import Tensor, nn
 from qanat.config.model_config import ModelConfig
 from qanat.config.sharding import rank_model
 from qanat.kernels import ops
+from qanat.kernels.rows import RowFormat, Rows, row_format
 from qanat.layers.context import ForwardContext
-from qanat.layers.linear import ColumnParallelLinear, RowParallelLinear
+from qanat.layers.linear import ColumnParallelLinear, RowParallelLinear, linears
 from qanat.layers.norm import RMSNorm
 from qanat.quant.parameter import ParameterFactory
 
@@ -45,15 +46,20 @@ class FullAttention(nn.Module):
         self.q_norm = RMSNorm(dim, config.rms_norm_eps, zero_centred, factory)
         self.k_norm = RMSNorm(dim, config.rms_norm_eps, zero_centred, factory)
 
-    def forward(self, x: Tensor, context: ForwardContext) -> Tensor:
+    @property
+    def row_format(self) -> RowFormat | None:
+        """What its input is quantised as, if it is."""
+        return row_format(self.q_proj.matrix, self.k_proj.matrix, self.v_proj.matrix)
+
+    def forward(self, x: Rows, context: ForwardContext) -> Tensor:
         """[T, C] -> [T, C]."""
         num_rows = x.shape[0]
-        q = self.q_proj(x, context).view(num_rows, self.num_heads, -1)
+        q, k, v = linears(x, context, self.q_proj, self.k_proj, self.v_proj)
+        q = q.view(num_rows, self.num_heads, -1)
         gate = None
         if self.has_gate:
             q, gate = q.chunk(2, -1)
-        k = self.k_proj(x, context).view(num_rows, self.num_kv_heads, self.head_dim)
-        v = self.v_proj(x, context).view(num_rows, self.num_kv_heads, self.head_dim)
+        k, v = (each.view(num_rows, self.num_kv_heads, self.head_dim) for each in (k, v))
         kv_cache = context.kv_cache[self.cache_index]
         queries = ops.qk_norm_rotary_store(
             q,

@@ -8,8 +8,9 @@ from torch import Tensor, nn
 from qanat.config.model_config import GatedDeltaNetConfig
 from qanat.config.sharding import rank_gdn
 from qanat.kernels import ops
+from qanat.kernels.rows import RowFormat, Rows, row_format
 from qanat.layers.context import ForwardContext
-from qanat.layers.linear import ColumnParallelLinear, RowParallelLinear
+from qanat.layers.linear import ColumnParallelLinear, RowParallelLinear, linears
 from qanat.layers.norm import GatedRMSNorm
 from qanat.quant.parameter import ParameterFactory, ParameterInfo
 
@@ -75,13 +76,17 @@ class GatedDeltaNet(nn.Module):
         self.norm = GatedRMSNorm(config.value_head_dim, eps, factory)
         self.out_proj = RowParallelLinear(config.value_dim, hidden_size, factory, num_heads=heads)
 
-    def forward(self, x: Tensor, context: ForwardContext) -> Tensor:
+    @property
+    def row_format(self) -> RowFormat | None:
+        """What its input is quantised as, if it is."""
+        return row_format(self.in_proj_qkv.matrix, self.in_proj_z.matrix)
+
+    def forward(self, x: Rows, context: ForwardContext) -> Tensor:
         """[T, C] -> [T, C]."""
-        attended = self._mix(
-            self.in_proj_qkv(x, context), self.in_proj_a(x, context), self.in_proj_b(x, context), context
-        )
-        gate = self.in_proj_z(x, context).view(attended.shape)
-        return self.out_proj(self.norm(attended, gate).flatten(1), context)
+        qkv, z, a, b = linears(x, context, self.in_proj_qkv, self.in_proj_z, self.in_proj_a, self.in_proj_b)
+        attended = self._mix(qkv, a, b, context)
+        gated = self.norm.shared(attended, z.view(attended.shape), row_format(self.out_proj.matrix))
+        return self.out_proj(gated, context)
 
     def absorb(self, context: ForwardContext) -> None:
         """Brings the states of a context without rows to where the accepted ones of their held rows have passed."""

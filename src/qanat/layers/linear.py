@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 
+from qanat.kernels import ops
+from qanat.kernels.rows import Rows
 from qanat.layers.context import ForwardContext
 from qanat.platforms.groups import ParallelGroup, SingleGroup
 from qanat.quant.base import LinearMethod, LinearSizes
@@ -21,9 +25,25 @@ class LinearBase(nn.Module):
         self.method: LinearMethod = UnquantizedLinear()
         self.method.create(self, sizes, factory)
 
-    def forward(self, x: Tensor, context: ForwardContext) -> Tensor:
+    def forward(self, x: Rows, context: ForwardContext) -> Tensor:
         """[T, in] -> [T, out]."""
         return self.method.apply(self, x, context)
+
+    @property
+    def matrix(self) -> Any:
+        """What `ops.linear` multiplies with, where it is all that a call does; None otherwise.
+
+        A layer with hooks is called by itself, so that they see its inputs.
+        """
+        return None if self._forward_pre_hooks or self._forward_hooks else self.method.matrix(self)
+
+
+def linears(x: Rows, context: ForwardContext, *layers: LinearBase) -> tuple[Tensor, ...]:
+    """What layers whose results stay on their rank make of the same rows, in one call where that is all they do."""
+    matrices = [layer.matrix for layer in layers]
+    if any(matrix is None for matrix in matrices):
+        return tuple(layer(x, context) for layer in layers)
+    return ops.linears(x, matrices)
 
 
 class ColumnParallelLinear(LinearBase):
@@ -70,7 +90,7 @@ class RowParallelLinear(LinearBase):
         super().__init__(LinearSizes(num_inputs, num_outputs, 1, num_units=num_units), factory)
         self._group: ParallelGroup = factory.group if is_reduced else SingleGroup()
 
-    def forward(self, x: Tensor, context: ForwardContext) -> Tensor:
+    def forward(self, x: Rows, context: ForwardContext) -> Tensor:
         """This rank's part of the inputs [T, in] -> [T, out]."""
         if self._group.size == 1:
             return self.method.apply(self, x, context)
@@ -123,11 +143,11 @@ class Embedding(nn.Module):
     def forward(self, token_ids: Tensor) -> Tensor:
         """[T] -> [T, C]."""
         if self._group.size == 1:
-            return self.method.rows(self, token_ids).to(self._dtype)
+            return self.method.rows(self, token_ids, self._dtype).to(self._dtype)
         num_own = self.num_rows
         own_ids = token_ids - self._group.rank * num_own
         is_own = (own_ids >= 0) & (own_ids < num_own)
-        rows = self.method.rows(self, own_ids.clamp(0, num_own - 1)).to(self._dtype)
+        rows = self.method.rows(self, own_ids.clamp(0, num_own - 1), self._dtype).to(self._dtype)
         # One rank has the row and the others add zeros, so the sum is the row itself.
         return self._group.all_reduce(rows.masked_fill(~is_own.unsqueeze(1), 0))
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 
 from qanat.config.model_config import MoeConfig
 from qanat.kernels import ops
+from qanat.kernels.rows import RowFormat, Rows, row_format
 from qanat.layers.context import ForwardContext
-from qanat.layers.linear import ColumnParallelLinear, ReplicatedLinear, RowParallelLinear
+from qanat.layers.linear import ColumnParallelLinear, ReplicatedLinear, RowParallelLinear, linears
 from qanat.quant.base import ExpertSizes, ExpertsMethod
 from qanat.quant.parameter import ParameterFactory
 from qanat.quant.unquantized import UnquantizedExperts
@@ -35,9 +38,19 @@ class DenseMLP(nn.Module):
         self.up_proj = ColumnParallelLinear(hidden_size, intermediate_size, factory)
         self.down_proj = RowParallelLinear(intermediate_size, hidden_size, factory, is_reduced=is_reduced)
 
-    def forward(self, x: Tensor, context: ForwardContext) -> Tensor:
+    @property
+    def row_format(self) -> RowFormat | None:
+        """What its input is quantised as, if it is."""
+        return row_format(self.gate_proj.matrix, self.up_proj.matrix)
+
+    def forward(self, x: Rows, context: ForwardContext) -> Tensor:
         """[T, C] -> [T, C]."""
-        inner = ops.swiglu(self.gate_proj(x, context), self.up_proj(x, context))
+        return self.project(*linears(x, context, self.gate_proj, self.up_proj), context)
+
+    def project(self, gate: Tensor, up: Tensor, context: ForwardContext) -> Tensor:
+        """What `forward` makes of the products with the first two matrices."""
+        form = row_format(self.down_proj.matrix)
+        inner: Rows = ops.swiglu(gate, up) if form is None else ops.shared_swiglu(gate, up, form)
         return self.down_proj(inner, context)
 
 
@@ -51,7 +64,12 @@ class Experts(nn.Module):
         self.method: ExpertsMethod = UnquantizedExperts()
         self.method.create(self, sizes, factory)
 
-    def forward(self, x: Tensor, expert_ids: Tensor, context: ForwardContext) -> Tensor:
+    @property
+    def matrices(self) -> tuple[Any, Any] | None:
+        """What `ops.moe_experts` multiplies with, where it is all that a call does; None otherwise."""
+        return None if self._forward_pre_hooks or self._forward_hooks else self.method.matrices(self)
+
+    def forward(self, x: Rows, expert_ids: Tensor, context: ForwardContext) -> Tensor:
         """Unweighted results [T, K, C] of x [T, C] and expert_ids [T, K]."""
         return self.method.apply(self, x, expert_ids, context)
 
@@ -79,12 +97,23 @@ class MoeMLP(nn.Module):
             )
             self.shared_expert_gate = ReplicatedLinear(hidden_size, 1, factory)
 
-    def forward(self, x: Tensor, context: ForwardContext) -> Tensor:
+    @property
+    def row_format(self) -> RowFormat | None:
+        """What its input is quantised as, if it is."""
+        own = row_format(*(self.experts.matrices or ())[:1])
+        return self.shared_expert.row_format if own is None and self.shared_expert else own
+
+    def forward(self, x: Rows, context: ForwardContext) -> Tensor:
         """[T, C] -> [T, C]."""
-        weights, expert_ids = ops.moe_route(self.gate(x, context), self.top_k, self.renormalise)
-        routed = self.experts(x, expert_ids, context)
         if self.shared_expert is None or self.shared_expert_gate is None:
+            weights, expert_ids = ops.moe_route(self.gate(x, context), self.top_k, self.renormalise)
+            routed = self.experts(x, expert_ids, context)
             return self._group.all_reduce(ops.moe_combine(routed, weights, None, None))
-        shared = self.shared_expert(x, context)
-        gate = self.shared_expert_gate(x, context)
-        return self._group.all_reduce(ops.moe_combine(routed, weights, shared, gate))
+        expert = self.shared_expert
+        scores, shared_gate, gate, up = linears(
+            x, context, self.gate, self.shared_expert_gate, expert.gate_proj, expert.up_proj
+        )
+        weights, expert_ids = ops.moe_route(scores, self.top_k, self.renormalise)
+        routed = self.experts(x, expert_ids, context)
+        shared = expert.project(gate, up, context)
+        return self._group.all_reduce(ops.moe_combine(routed, weights, shared, shared_gate))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
 from qanat.config.model_config import ModelConfig
 from qanat.kernels.packing import is_packed
+from qanat.kernels.rows import RowFormat, Rows
 from qanat.layers.context import ForwardContext
 from qanat.layers.gated_delta_net import GatedDeltaNet
 from qanat.layers.linear import Embedding, LogitsHead
@@ -16,6 +17,17 @@ from qanat.layers.norm import RMSNorm
 from qanat.layers.rotary import RotaryEmbedding
 from qanat.models.weights import WeightMap
 from qanat.quant.parameter import ParameterFactory
+
+
+class Part(Protocol):
+    """A mixer or a feed-forward part, as the layer sees it."""
+
+    @property
+    def row_format(self) -> RowFormat | None:
+        """What its input is quantised as, if it is."""
+
+    def __call__(self, x: Rows, context: ForwardContext) -> Tensor:
+        """[T, C] -> [T, C]."""
 
 
 class DecoderLayer(nn.Module):
@@ -41,13 +53,15 @@ class DecoderLayer(nn.Module):
 
     def forward(self, x: Tensor, residual: Tensor | None, context: ForwardContext) -> tuple[Tensor, Tensor]:
         """Both (feed-forward output, residual stream before it); the next norm adds the two."""
+        mixer, mlp = cast(Part, self.get_submodule(self.mixer_name)), cast(Part, self.mlp)
+        rows: Rows
         if residual is None:
-            residual, x = x, self.input_layernorm(x)
+            residual, rows = x, self.input_layernorm.shared(x, mixer.row_format)
         else:
-            x, residual = self.input_layernorm.add(x, residual)
-        x = self.get_submodule(self.mixer_name)(x, context)
-        x, residual = self.post_attention_layernorm.add(x, residual)
-        return self.mlp(x, context), residual
+            rows, residual = self.input_layernorm.add_shared(x, residual, mixer.row_format)
+        mixed = mixer(rows, context)
+        rows, residual = self.post_attention_layernorm.add_shared(mixed, residual, mlp.row_format)
+        return mlp(rows, context), residual
 
 
 class Family(Protocol):

@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor, nn
 
+from qanat.kernels.rows import Rows
 from qanat.quant.parameter import ParameterFactory
 
 Measure = Callable[[Any], int]
@@ -82,14 +84,20 @@ class LinearMethod(Protocol):
     def kinds(self, layer: nn.Module, measure: Measure) -> Iterable[StoredKind]:
         """What `finalize` leaves behind, and what it takes; asked before, and values are not read."""
 
-    def apply(self, layer: nn.Module, x: Tensor, context: object) -> Tensor:
+    def matrix(self, layer: nn.Module) -> Any:
+        """What `ops.linear` multiplies with, where `apply` does that and nothing else; None where it does more.
+
+        So that layers can have several products computed, or rows quantised, in one call.
+        """
+
+    def apply(self, layer: nn.Module, x: Rows, context: object) -> Tensor:
         """Product of x [T, in] with the matrix -> [T, out]."""
 
-    def logits(self, layer: nn.Module, hidden: Tensor) -> Tensor:
+    def logits(self, layer: nn.Module, hidden: Rows) -> Tensor:
         """The same product kept in fp32: hidden [T, in] -> [T, out] fp32."""
 
-    def rows(self, layer: nn.Module, token_ids: Tensor) -> Tensor:
-        """Rows of the matrix: token_ids [T] -> [T, in]."""
+    def rows(self, layer: nn.Module, token_ids: Tensor, dtype: torch.dtype) -> Tensor:
+        """Rows of the matrix: token_ids [T] -> [T, in], in the matrix's type or, of a quantised one, in `dtype`."""
 
 
 class ExpertsMethod(Protocol):
@@ -104,5 +112,8 @@ class ExpertsMethod(Protocol):
     def kinds(self, layer: nn.Module, measure: Measure) -> Iterable[StoredKind]:
         """See `LinearMethod.kinds`."""
 
-    def apply(self, layer: nn.Module, x: Tensor, expert_ids: Tensor, context: object) -> Tensor:
+    def matrices(self, layer: nn.Module) -> tuple[Any, Any] | None:
+        """What `ops.moe_experts` multiplies with, where `apply` does that and nothing else; None where it does more."""
+
+    def apply(self, layer: nn.Module, x: Rows, expert_ids: Tensor, context: object) -> Tensor:
         """Unweighted results [T, K, C] of x [T, C] and its experts [T, K]."""

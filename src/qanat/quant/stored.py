@@ -16,7 +16,7 @@ from qanat.quant.cut import MatrixCut
 from qanat.quant.cut_inputs import cut_inputs
 from qanat.quant.parameter import ParameterFactory, ParameterInfo, WeightParameter
 from qanat.quant.stack import Matrix, Stack
-from qanat.quant.unquantized import WeightProducts
+from qanat.quant.unquantized import ExpertsProducts, WeightProducts
 
 GATE, UP, DOWN = "gate_proj", "up_proj", "down_proj"
 
@@ -114,7 +114,7 @@ class StoredLinear(WeightProducts):
         yield StoredKind(self._format.name, stored_name(outline), 1, measure(outline), self._format.note)
 
 
-class StoredExperts:
+class StoredExperts(ExpertsProducts):
     """An `ExpertsMethod` for experts that are stored one by one; their formats may differ.
 
     Each matrix has a module of its own, named as in the checkpoint: `3.gate_proj` of the layer's `experts`.
@@ -159,10 +159,6 @@ class StoredExperts:
                     is_fixed = isinstance(outline, Int8Matrix) and outline.static is not None
                     note = FIXED_SCALES if is_fixed else formats[part].note
                     yield StoredKind(formats[part].name, stored_name(stack), 1, share, note)
-
-    def apply(self, layer: nn.Module, x: Tensor, expert_ids: Tensor, context: object) -> Tensor:
-        """Unweighted results [T, K, C] of x [T, C] and its experts [T, K]."""
-        return ops.moe_experts(x, expert_ids, layer.gate_up_proj, layer.down_proj)
 
     def _outlines(self, layer: nn.Module, parts: Sequence[str]) -> list[list[Matrix]]:
         cuts, dtype = layer.cuts, layer.dtype

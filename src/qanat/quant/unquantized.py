@@ -6,9 +6,11 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from qanat.kernels import ops
+from qanat.kernels.rows import Rows
 from qanat.quant.base import ExpertSizes, LinearSizes, Measure, StoredKind
 from qanat.quant.parameter import ParameterFactory, ParameterInfo, linear_info
 
@@ -31,17 +33,21 @@ def float_kind(weight: Tensor, num_matrices: int, size_bytes: int) -> StoredKind
 class WeightProducts:
     """What every `LinearMethod` does with the `weight` that it has left on the layer, packed or not."""
 
-    def apply(self, layer: nn.Module, x: Tensor, context: object) -> Tensor:
+    def matrix(self, layer: nn.Module) -> Any:
+        """The weight."""
+        return layer.weight
+
+    def apply(self, layer: nn.Module, x: Rows, context: object) -> Tensor:
         """Product of x [T, in] with the matrix -> [T, out]."""
         return ops.linear(x, layer.weight)
 
-    def logits(self, layer: nn.Module, hidden: Tensor) -> Tensor:
+    def logits(self, layer: nn.Module, hidden: Rows) -> Tensor:
         """The same product, kept in fp32."""
         return ops.logits(hidden, layer.weight)
 
-    def rows(self, layer: nn.Module, token_ids: Tensor) -> Tensor:
-        """Rows of the matrix: token_ids [T] -> [T, in]."""
-        return ops.embedding(token_ids, layer.weight)
+    def rows(self, layer: nn.Module, token_ids: Tensor, dtype: torch.dtype) -> Tensor:
+        """Rows of the matrix: token_ids [T] -> [T, in], in its type or, of a quantised one, in `dtype`."""
+        return ops.embedding(token_ids, layer.weight, dtype)
 
 
 class UnquantizedLinear(WeightProducts):
@@ -81,7 +87,19 @@ class UnquantizedEmbedding(UnquantizedLinear):
         yield float_kind(weight, 1, measure(weight) if layer.is_head else weight.nbytes)
 
 
-class UnquantizedExperts:
+class ExpertsProducts:
+    """What every `ExpertsMethod` does with the `gate_up_proj` and `down_proj` that it has left on the layer."""
+
+    def matrices(self, layer: nn.Module) -> tuple[Any, Any]:
+        """Both."""
+        return layer.gate_up_proj, layer.down_proj
+
+    def apply(self, layer: nn.Module, x: Rows, expert_ids: Tensor, context: object) -> Tensor:
+        """Unweighted results [T, K, C] of x [T, C] and its experts [T, K]."""
+        return ops.moe_experts(x, expert_ids, layer.gate_up_proj, layer.down_proj)
+
+
+class UnquantizedExperts(ExpertsProducts):
     """An `ExpertsMethod` with `gate_up_proj` [E, 2I, C], gate rows first, and `down_proj` [E, C, I]."""
 
     def create(self, layer: nn.Module, sizes: ExpertSizes, factory: ParameterFactory) -> None:
@@ -102,7 +120,3 @@ class UnquantizedExperts:
         """Three matrices for each expert."""
         size_bytes = measure(layer.gate_up_proj) + measure(layer.down_proj)
         yield float_kind(layer.down_proj, 3 * layer.down_proj.shape[0], size_bytes)
-
-    def apply(self, layer: nn.Module, x: Tensor, expert_ids: Tensor, context: object) -> Tensor:
-        """Unweighted results [T, K, C] of x [T, C] and its experts [T, K]."""
-        return ops.moe_experts(x, expert_ids, layer.gate_up_proj, layer.down_proj)

@@ -17,6 +17,7 @@ from qanat.config.model_config import ModelConfig
 from qanat.models.decoder import CausalLM
 from qanat.models.dummy import load_dummy
 from qanat.models.loader import load_model
+from qanat.quant.at_load import OwnScheme
 from qanat.worker import model_runner
 from qanat.worker.row_state import RowState
 from tests.worker.driver import Driver, random_prompt
@@ -116,6 +117,17 @@ def test_the_demo_model_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> 
     eager = Played(monkeypatch, demo_model(), "NONE", seed=2)
     for mode in ("PIECEWISE", "FULL_DECODE_ONLY"):
         Played(monkeypatch, demo_model(), mode, seed=2).assert_same(eager)
+
+
+def test_quantised_rows_lie_in_graphs_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole of a quantised model, its embedding too, runs without a call from Python."""
+    model = load_dummy(MODELS["qwen3_5_moe"], torch.bfloat16, seed=5, scheme=OwnScheme("w8a8"))
+    eager = Played(monkeypatch, model, "NONE", seed=4)
+    Played(monkeypatch, model, "PIECEWISE", seed=4).assert_same(eager)
+    full = Played(monkeypatch, model, "FULL_DECODE_ONLY", seed=4)
+    full.assert_same(eager)
+    captured = [each for each in full.driver.runner._passes._captured.values() if each is not None]
+    assert captured and all(not each.graph.host_nodes for each in captured)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("changed", [{"head_dim": 24}, {"linear_conv_kernel_dim": 9}])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -13,6 +15,7 @@ from qanat.kernels.native.blob import unpacked
 from qanat.kernels.native.module import native
 from qanat.kernels.native.tensors import FLOAT_TYPES, is_bf16, new
 from qanat.kernels.quantised import NUM_SEGMENTS, Int8Matrix, QuantisedMatrix
+from qanat.kernels.rows import RowFormat
 
 LAYOUT_VERSION = 2
 """Grows when the contents of packed memory change: whoever keeps some on disk keeps this beside it."""
@@ -46,6 +49,24 @@ class PackedWeight:
     def kind(self) -> str:
         """One of fp32, bf16, int8, int4."""
         return str(self._header["kind"])
+
+    @cached_property
+    def row_format(self) -> RowFormat | None:
+        """How products with it read their rows; None for plain matrices, which take them as they are."""
+        if self.kind in PLAIN_KINDS.values():
+            return None
+        own, is_int4 = self._header, self.kind == "int4"
+        length = own["segment_length"]
+        cell = math.gcd(length, own["group_size"]) if is_int4 else 0
+        return RowFormat(
+            is_int4,
+            own["num_inputs"],
+            length,
+            cell,
+            own["is_static"],
+            own["static_scale"],
+            own["static_offset"],
+        )
 
     def header(self) -> Header:
         """What `mapped` needs beside the memory; can be written as JSON."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import torch
@@ -15,6 +16,7 @@ from qanat.kernels.quantised import QuantisedMatrix
 from qanat.kernels.recording import host_call
 from qanat.kernels.reference import mlp as reference
 from qanat.kernels.reference import moe as reference_moe
+from qanat.kernels.rows import Rows, plain
 
 Weight: TypeAlias = Tensor | QuantisedMatrix | PackedWeight
 
@@ -29,27 +31,48 @@ def pack_experts(weight: Tensor | QuantisedMatrix) -> Weight:
     return pack_matrix(weight)
 
 
-def linear(x: Tensor, weight: Weight) -> Tensor:
+def linear(x: Rows, weight: Weight) -> Tensor:
     """See `qanat.kernels.ops.linear`."""
     if not isinstance(weight, PackedWeight):
-        return host_call(reference.linear, x, weight)
-    return _product(x, weight, x.dtype)
+        return host_call(reference.linear, plain(x), weight)
+    return _product(x, (weight,), x.dtype)[0]
 
 
-def logits(hidden: Tensor, weight: Weight) -> Tensor:
+def linears(x: Rows, weights: Sequence[Weight]) -> tuple[Tensor, ...]:
+    """See `qanat.kernels.ops.linears`."""
+    packed = tuple(weight for weight in weights if isinstance(weight, PackedWeight))
+    if len(packed) < len(weights):
+        return tuple(linear(x, weight) for weight in weights)
+    return _product(x, packed, x.dtype)
+
+
+def logits(hidden: Rows, weight: Weight) -> Tensor:
     """See `qanat.kernels.ops.logits`."""
     if not isinstance(weight, PackedWeight):
-        return host_call(reference.logits, hidden, weight)
-    return _product(hidden, weight, torch.float32)
+        return host_call(reference.logits, plain(hidden), weight)
+    return _product(hidden, (weight,), torch.float32)[0]
 
 
-def _product(x: Tensor, weight: PackedWeight, dtype: torch.dtype) -> Tensor:
+def _product(given: Rows, weights: tuple[PackedWeight, ...], dtype: torch.dtype) -> tuple[Tensor, ...]:
+    x = plain(given)
     if not are_native(x):
-        return _product(x.float(), weight, torch.float32).to(dtype)
+        return tuple(out.to(dtype) for out in _product(x.float(), weights, torch.float32))
     x = readable(x)
-    out = new((x.shape[0], weight.shape[0]), dtype)
-    native().linear(rows(x), x.shape[0], weight.matrix, out.data_ptr(), is_bf16(out))
-    return out
+    outs = tuple(new((x.shape[0], weight.shape[0]), dtype) for weight in weights)
+    is_narrow = dtype == torch.bfloat16
+    targets = [
+        (weight.matrix, shared_at(given, weight), out.data_ptr(), is_narrow)
+        for weight, out in zip(weights, outs, strict=True)
+    ]
+    native().linear(rows(x), x.shape[0], targets)
+    return outs
+
+
+def shared_at(x: Rows, weight: PackedWeight) -> int:
+    """Address of the rows as this weight reads them; 0 where they are still to be made."""
+    if isinstance(x, Tensor) or x.memory is None or x.format != weight.row_format:
+        return 0
+    return x.memory.data_ptr()
 
 
 def embedding(token_ids: Tensor, weight: Weight, dtype: torch.dtype | None = None) -> Tensor:
@@ -84,8 +107,9 @@ def best_tokens(logits: Tensor, num_valid: int) -> tuple[Tensor, Tensor]:
     return ids, are_finite
 
 
-def moe_experts(x: Tensor, expert_ids: Tensor, gate_up: Weight, down: Weight) -> Tensor:
+def moe_experts(given: Rows, expert_ids: Tensor, gate_up: Weight, down: Weight) -> Tensor:
     """See `qanat.kernels.ops.moe_experts`."""
+    x = plain(given)
     if not (isinstance(gate_up, PackedWeight) and isinstance(down, PackedWeight)):
         return host_call(reference_moe.moe_experts, x, expert_ids, as_given(gate_up), as_given(down))
     if not are_native(x):
@@ -94,6 +118,14 @@ def moe_experts(x: Tensor, expert_ids: Tensor, gate_up: Weight, down: Weight) ->
     num_rows, top_k = ids.shape
     out = new((num_rows, top_k, down.shape[1]), x.dtype)
     native().experts(
-        rows(x), num_rows, ids.data_ptr(), top_k, gate_up.matrix, down.matrix, out.data_ptr(), is_bf16(out)
+        rows(x),
+        shared_at(given, gate_up),
+        num_rows,
+        ids.data_ptr(),
+        top_k,
+        gate_up.matrix,
+        down.matrix,
+        out.data_ptr(),
+        is_bf16(out),
     )
     return out
