@@ -225,6 +225,7 @@ void bind_step_inputs(nb::module_& m) {
 using TargetTuple = std::tuple<const PackedMatrix*, Address, Address, bool>;
 
 void bind_products(nb::module_& m) {
+    using namespace nb::literals;
     m.def("linear", [](const RowsTuple& x, size_t num_rows, const std::vector<TargetTuple>& targets) {
         const Rows rows = rows_of(x);
         std::vector<LinearTarget> own;
@@ -239,13 +240,23 @@ void bind_products(nb::module_& m) {
     m.def("gather", [](Address ids, size_t num_rows, Address table, size_t table_rows, size_t row_bytes, Address out) {
         submit([=] { run_gather(at<const int64_t>(ids), num_rows, at(table), table_rows, row_bytes, at(out)); });
     });
-    m.def("experts", [](const RowsTuple& x, Address shared, size_t num_rows, Address ids, size_t top_k,
+    m.def("experts", [](const RowsTuple& x, Address ready_rows, size_t num_rows, Address ids, size_t top_k,
                         const PackedMatrix* gate_up, const PackedMatrix* down, Address out, bool is_out_bf16) {
         const Rows rows = rows_of(x);
-        submit([=] {
-            run_experts(rows, at(shared), num_rows, at<const int64_t>(ids), top_k, *gate_up, *down, at(out), is_out_bf16);
-        });
+        const ExpertArguments a{gate_up, down, at(ready_rows), at<const int64_t>(ids), top_k, nullptr, {}, {}, nullptr,
+                                nullptr, at(out), is_out_bf16};
+        submit([=] { run_experts(rows, num_rows, a); });
     });
+    m.def("mixture", [](const RowsTuple& x, Address ready_rows, size_t num_rows, Address ids, size_t top_k,
+                        const PackedMatrix* gate_up, const PackedMatrix* down, Address weights, const RowsTuple& shared_gate,
+                        const RowsTuple& shared_up, const PackedMatrix* shared_down, Address shared_scale, Address out,
+                        bool is_out_bf16) {
+        const Rows rows = rows_of(x);
+        const ExpertArguments a{gate_up, down, at(ready_rows), at<const int64_t>(ids), top_k, at<const float>(weights),
+                                rows_of(shared_gate), rows_of(shared_up), shared_down, at(shared_scale), at(out), is_out_bf16};
+        submit([=] { run_experts(rows, num_rows, a); });
+    }, "x"_a, "ready_rows"_a, "num_rows"_a, "ids"_a, "top_k"_a, "gate_up"_a, "down"_a, "weights"_a, "shared_gate"_a,
+       "shared_up"_a, "shared_down"_a.none(), "shared_scale"_a, "out"_a, "is_out_bf16"_a);
 }
 
 void bind_shared_rows(nb::module_& m) {

@@ -1,4 +1,6 @@
-// Products of each row with the matrices of the experts that it chose, grouped by expert: each is read once.
+// Products of each row with the matrices of the experts that it chose, grouped by expert: each is read once. The expert
+// that all rows share and the sum of what they give come along where the layer wants it.
+#include <algorithm>
 #include <cstring>
 
 #include "ops.hpp"
@@ -54,35 +56,75 @@ Product* expert_products(const PackedMatrix& stack, const Grouped& grouped, cons
     return products;
 }
 
+// Rows between the two products of an expert: what the first one gave, and memory for the gated units.
+struct Inside {
+    Rows gate, up;
+    char* units;
+    size_t inner, num_rows;
+    const Prepared* rows;  // the units, as the second product reads them
+};
+
+// The gated units of some rows, made ready.
+void fill_units(Runtime& runtime, const Inside& inside, bool is_bf16, size_t first, size_t last) {
+    if (first >= last) return;
+    runtime.kernels().swiglu({inside.gate, inside.up, inside.units, is_bf16, inside.inner}, first, last);
+    inside.rows->fill({inside.units, is_bf16, 1, inside.inner, 0}, first, last);
+}
+
+void share_units(Runtime& runtime, const Inside& routed, const Inside& shared, bool is_bf16) {
+    const size_t num_routed = routed.num_rows;
+    const double cost = 20 * double(num_routed * routed.inner + shared.num_rows * shared.inner);
+    runtime.pool().run(num_routed + shared.num_rows, cost, [&](size_t begin, size_t end) {
+        fill_units(runtime, routed, is_bf16, begin, std::min(end, num_routed));
+        fill_units(runtime, shared, is_bf16, std::max(begin, num_routed) - num_routed, std::max(end, num_routed) - num_routed);
+    });
+}
+
 }  // namespace
 
-void run_experts(const Rows& x, void* shared, size_t num_rows, const int64_t* expert_ids, size_t top_k,
-                 const PackedMatrix& gate_up, const PackedMatrix& down, void* out, bool is_out_bf16) {
+void run_experts(const Rows& x, size_t num_rows, const ExpertArguments& a) {
     Runtime& runtime = Runtime::get();
     std::lock_guard<std::mutex> turn(runtime.turn());
-    const PackedView &first = gate_up.view(), &second = down.view();
-    const size_t num_slots = num_rows * top_k, inner = second.num_inputs;
-    const size_t width = is_out_bf16 ? 2 : 4;
+    const PackedView &first = a.gate_up->view(), &second = a.down->view();
+    const PackedView& shared_down = a.shared_down ? a.shared_down->view() : second;
+    const bool is_bf16 = a.is_out_bf16;
+    const size_t width = is_bf16 ? 2 : 4, inner = second.num_inputs, outer = second.num_outputs;
+    const size_t num_slots = num_rows * a.top_k, num_shared = a.shared_down ? num_rows : 0;
+    const size_t pair_bytes = num_slots * 2 * inner * width, unit_bytes = num_slots * inner * width;
+    const size_t shared_unit_bytes = num_shared * shared_down.num_inputs * width;
+    const size_t result_bytes = a.weights ? num_slots * outer * width : 0, shared_bytes = num_shared * outer * width;
+    const size_t num_experts = a.gate_up->num_matrices();
     Scratch& scratch = runtime.scratch();
-    scratch.reset(Grouped::size_bytes(num_slots, gate_up.num_matrices()) +
-                  (shared ? 0 : Prepared::size_bytes(first, num_rows)) + Prepared::size_bytes(second, num_slots) +
-                  Scratch::size_of<Product>(gate_up.num_matrices()) + Scratch::size_of<char>(num_slots * 3 * inner * width));
-    const Grouped grouped(scratch, expert_ids, num_slots, top_k, gate_up.num_matrices());
-    const Prepared outer_rows(runtime, first, num_rows, shared), inner_rows(runtime, second, num_slots);
-    char* pairs = scratch.take<char>(num_slots * 3 * inner * width);
-    char* product = pairs + num_slots * 2 * inner * width;
+    scratch.reset(Grouped::size_bytes(num_slots, num_experts) + (a.ready_rows ? 0 : Prepared::size_bytes(first, num_rows)) +
+                  Prepared::size_bytes(second, num_slots) + Prepared::size_bytes(shared_down, num_shared) +
+                  Scratch::size_of<Product>(num_experts + 1) + Scratch::size_of<char>(pair_bytes) +
+                  Scratch::size_of<char>(unit_bytes) + Scratch::size_of<char>(shared_unit_bytes) +
+                  Scratch::size_of<char>(result_bytes) + Scratch::size_of<char>(shared_bytes));
+    const Grouped grouped(scratch, a.expert_ids, num_slots, a.top_k, num_experts);
+    const Prepared outer_rows(runtime, first, num_rows, a.ready_rows), inner_rows(runtime, second, num_slots);
+    const Prepared shared_rows(runtime, shared_down, num_shared);
+    Product* products = scratch.take<Product>(num_experts + 1);
+    char* pairs = scratch.take<char>(pair_bytes);
+    const Inside routed{{pairs, is_bf16, 1, 2 * inner, 0}, {pairs + inner * width, is_bf16, 1, 2 * inner, 0},
+                        scratch.take<char>(unit_bytes), inner, num_slots, &inner_rows};
+    const Inside shared{a.shared_gate, a.shared_up, scratch.take<char>(shared_unit_bytes), shared_down.num_inputs,
+                        num_shared, &shared_rows};
+    void* results = a.weights ? scratch.take<char>(result_bytes) : a.out;
+    void* shared_results = a.shared_down ? scratch.take<char>(shared_bytes) : nullptr;
+
     outer_rows.fill(x, num_rows);
-    Product* products = scratch.take<Product>(grouped.num_chosen);
-    expert_products(gate_up, grouped, outer_rows, {pairs, 2 * inner, is_out_bf16, grouped.rows, grouped.slots}, products);
-    share_products(runtime, products, grouped.num_chosen);
-    const Rows gate{pairs, is_out_bf16, 1, 2 * inner, 0}, up{pairs + inner * width, is_out_bf16, 1, 2 * inner, 0};
-    const Rows joined{product, is_out_bf16, 1, inner, 0};
-    runtime.pool().run(num_slots, double(num_slots * inner) * 20, [&](size_t begin, size_t end) {
-        runtime.kernels().swiglu({gate, up, product, is_out_bf16, inner}, begin, end);
-        inner_rows.fill(joined, begin, end);
-    });
-    expert_products(down, grouped, inner_rows, {out, second.num_outputs, is_out_bf16, grouped.slots, grouped.slots}, products);
-    share_products(runtime, products, grouped.num_chosen);
+    const Product* end = expert_products(*a.gate_up, grouped, outer_rows,
+                                         {pairs, 2 * inner, is_bf16, grouped.rows, grouped.slots}, products);
+    share_products(runtime, products, static_cast<size_t>(end - products));
+    share_units(runtime, routed, shared, is_bf16);
+    Product* last = expert_products(*a.down, grouped, inner_rows, {results, outer, is_bf16, grouped.slots, grouped.slots}, products);
+    if (num_shared)
+        *last++ = {shared_down, &shared_rows, {shared_results, outer, is_bf16, nullptr, nullptr}, 0, num_shared, 0, 0};
+    share_products(runtime, products, static_cast<size_t>(last - products));
+    if (!a.weights) return;
+    const CombineArguments sums{results, is_bf16, a.weights, shared_results, a.shared_scale, a.out, outer, a.top_k};
+    runtime.pool().run(num_rows, double((num_slots + num_shared) * outer),
+                       [&](size_t begin, size_t stop) { runtime.kernels().combine(sums, begin, stop); });
 }
 
 }  // namespace qanat

@@ -25,8 +25,22 @@ struct LinearTarget {
 };
 void run_linear(const Rows& x, size_t num_rows, const std::vector<LinearTarget>& targets);
 void run_embedding(const int64_t* token_ids, size_t num_rows, const PackedMatrix& matrix, void* out, bool is_out_bf16);
-void run_experts(const Rows& x, void* shared, size_t num_rows, const int64_t* expert_ids, size_t top_k,
-                 const PackedMatrix& gate_up, const PackedMatrix& down, void* out, bool is_out_bf16);
+
+// The matrices of experts, and which of them each row takes.
+struct ExpertArguments {
+    const PackedMatrix *gate_up, *down;
+    void* ready_rows;  // the rows as gate_up reads them, see `SharedRows`; null: they are made ready by the op
+    const int64_t* expert_ids;  // [T, K]
+    size_t top_k;
+    const float* weights;  // [T, K] of the sum over a row's experts; null: what each gives is kept
+    // An expert that all rows share, added with weights: what its first products gave, and the second matrix; null: none.
+    Rows shared_gate, shared_up;
+    const PackedMatrix* shared_down;
+    const void* shared_scale;  // [T]
+    void* out;                 // [T, C], or [T, K, C]
+    bool is_out_bf16;
+};
+void run_experts(const Rows& x, size_t num_rows, const ExpertArguments& arguments);
 // Rows of a table that lies as it is: `row_bytes` each. Throws std::out_of_range for an id beyond `table_rows`.
 void run_gather(const int64_t* ids, size_t num_rows, const void* table, size_t table_rows, size_t row_bytes, void* out);
 

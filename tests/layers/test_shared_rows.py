@@ -91,10 +91,12 @@ def test_shared_rows_give_the_bits_of_rows_that_are_not(name: str, scheme: str) 
     for one, other in zip(shared.logits, apart.logits, strict=True):
         assert torch.equal(one, other)
     expected = SHARED if scheme else ("linears",)
-    if name == "qwen3_moe":
+    if "moe" in name:
         expected = tuple(op for op in expected if op != "shared_swiglu")
     assert {op for op in SHARED if op in shared.calls} == set(expected)
-    assert not any(op in apart.calls for op in SHARED)
+    assert not any(op in apart.calls for op in (*SHARED, "moe_mixture"))
+    assert ("moe_mixture" in shared.calls) == ("moe" in name)
+    assert "moe_combine" not in shared.calls
     assert ("shared_gated_rms_norm" in shared.calls) == (bool(scheme) and "qwen3_5" in name)
 
 

@@ -26,7 +26,7 @@ from qanat.kernels.reference import norm as _norm
 from qanat.kernels.reference import rotary as _rotary
 from qanat.kernels.reference import shared_rows as _shared_rows
 from qanat.kernels.registry import op
-from qanat.kernels.rows import RowFormat, Rows, SharedRows, plain
+from qanat.kernels.rows import RowFormat, Rows, SharedExpert, SharedRows, plain
 
 
 @op(row_invariant=True)
@@ -282,3 +282,15 @@ def moe_combine(
 ) -> Tensor:
     """Sum over K of expert_out [T, K, C] * weights [T, K] in order, plus shared [T, C] * sigmoid(gate [T, 1])."""
     return _moe.moe_combine(expert_out, weights, shared, shared_gate)
+
+
+@op(row_invariant=True)
+def moe_mixture(
+    x: Rows, expert_ids: Tensor, weights: Tensor, gate_up: Any, down: Any, shared: SharedExpert | None
+) -> Tensor:
+    """What `moe_combine` makes of `moe_experts` and of the shared expert, in one call -> [T, C].
+
+    For ranks that hold a part of every expert: where experts lie on different ranks, an exchange stands between.
+    """
+    own = None if shared is None else shared._replace(down=as_given(shared.down))
+    return _moe.moe_mixture(plain(x), expert_ids, weights, as_given(gate_up), as_given(down), own)

@@ -1,4 +1,4 @@
-"""Rows that several products read, quantised once for all of them."""
+"""What ops take besides tensors: rows that several products read, quantised once for all, and shared experts."""
 
 from __future__ import annotations
 
@@ -53,6 +53,21 @@ class SharedRows(NamedTuple):
     def dtype(self) -> torch.dtype:
         """Of the values."""
         return self.values.dtype
+
+
+class SharedExpert(NamedTuple):
+    """An expert that every row takes, behind its first two products.
+
+    Attributes:
+        gate, up: those products, [T, I].
+        down: its second matrix [C, I], as it is or packed.
+        scale: its result is multiplied by the sigmoid of it, [T, 1].
+    """
+
+    gate: Tensor
+    up: Tensor
+    down: Any
+    scale: Tensor
 
 
 Rows: TypeAlias = Tensor | SharedRows

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from qanat.config.model_config import MoeConfig
 from qanat.kernels import ops
-from qanat.kernels.rows import RowFormat, Rows, row_format
+from qanat.kernels.rows import RowFormat, Rows, SharedExpert, row_format
 from qanat.layers.context import ForwardContext
 from qanat.layers.linear import ColumnParallelLinear, ReplicatedLinear, RowParallelLinear, linears
 from qanat.quant.base import ExpertSizes, ExpertsMethod
@@ -106,14 +106,20 @@ class MoeMLP(nn.Module):
     def forward(self, x: Rows, context: ForwardContext) -> Tensor:
         """[T, C] -> [T, C]."""
         if self.shared_expert is None or self.shared_expert_gate is None:
-            weights, expert_ids = ops.moe_route(self.gate(x, context), self.top_k, self.renormalise)
-            routed = self.experts(x, expert_ids, context)
-            return self._group.all_reduce(ops.moe_combine(routed, weights, None, None))
-        expert = self.shared_expert
-        scores, shared_gate, gate, up = linears(
-            x, context, self.gate, self.shared_expert_gate, expert.gate_proj, expert.up_proj
-        )
+            scores, shared = self.gate(x, context), None
+        else:
+            expert = self.shared_expert
+            scores, scale, gate, up = linears(
+                x, context, self.gate, self.shared_expert_gate, expert.gate_proj, expert.up_proj
+            )
+            shared = SharedExpert(gate, up, expert.down_proj.matrix, scale)
         weights, expert_ids = ops.moe_route(scores, self.top_k, self.renormalise)
+        matrices = self.experts.matrices
+        # Every rank has a part of every expert, so nothing is exchanged between experts and sum.
+        if matrices is not None and (shared is None or shared.down is not None):
+            return self._group.all_reduce(ops.moe_mixture(x, expert_ids, weights, *matrices, shared))
         routed = self.experts(x, expert_ids, context)
-        shared = expert.project(gate, up, context)
-        return self._group.all_reduce(ops.moe_combine(routed, weights, shared, shared_gate))
+        if shared is None or self.shared_expert is None:
+            return self._group.all_reduce(ops.moe_combine(routed, weights, None, None))
+        own = self.shared_expert.project(shared.gate, shared.up, context)
+        return self._group.all_reduce(ops.moe_combine(routed, weights, own, shared.scale))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from qanat.kernels.native import module, products, rowwise
+from qanat.kernels.native import experts, module, products, rowwise
 from qanat.kernels.native.packed import PackedWeight, pack
 from qanat.kernels.quantised import QuantisedMatrix
 
@@ -67,7 +67,7 @@ def close(ours: Tensor, theirs: Tensor, dtype: torch.dtype) -> None:
 def found_by_experts(x: Tensor, ids: Tensor, gate_up: QuantisedMatrix, down: QuantisedMatrix) -> Tensor:
     """What the experts give on every path, after showing that each is its row's products on its own."""
     packed = products.pack_experts(gate_up), products.pack_experts(down)
-    (found,) = on_every_quantised_path(lambda: (products.moe_experts(x, ids, *packed),))
+    (found,) = on_every_quantised_path(lambda: (experts.moe_experts(x, ids, *packed),))
     for row in range(0, x.shape[0], 7):
         for slot in range(ids.shape[1]):
             expert = int(ids[row, slot])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from qanat.kernels import ops
-from qanat.kernels.native import products, rowwise
+from qanat.kernels.native import experts, products, rowwise
 from qanat.kernels.native.packed import PackedWeight, is_packable, pack, packed_bytes
 from qanat.kernels.providers import stored_bytes
 from qanat.kernels.quantised import Int4Matrix, Int8Matrix
@@ -160,7 +160,7 @@ def test_experts_are_products_of_each_row_on_its_own(
     ids = torch.rand(num_rows, num_experts - 1).argsort(1)[:, :top_k].contiguous()
     found = found_by_experts(x, ids, gate_up, down)
     packed = products.pack_experts(gate_up), products.pack_experts(down)
-    alone = [products.moe_experts(x[i : i + 1], ids[i : i + 1], *packed) for i in range(0, num_rows, 9)]
+    alone = [experts.moe_experts(x[i : i + 1], ids[i : i + 1], *packed) for i in range(0, num_rows, 9)]
     assert same_bits(torch.cat(alone), found[::9])
 
 
@@ -175,7 +175,7 @@ def test_experts_of_any_kinds_and_loads_are_shared_without_losing_a_panel(num_ro
     ids = torch.full((num_rows, 1), 3)
     ids[::40] = torch.arange(len(ids[::40])).unsqueeze(1) % num_experts
     packed = products.pack_experts(gate_up), products.pack_experts(down)
-    (found,) = on_every_quantised_path(lambda: (products.moe_experts(x, ids, *packed),))
+    (found,) = on_every_quantised_path(lambda: (experts.moe_experts(x, ids, *packed),))
     for expert in ids.unique().tolist():
         own = ids[:, 0] == expert
         pair = products.linear(x[own], pack(gate_up.expert(expert)))
@@ -219,7 +219,7 @@ def test_cells_that_are_no_multiple_of_eight_are_left_to_the_reference() -> None
     assert not is_packable(weight) and products.pack_matrix(weight) is weight
     assert same_bits(products.linear(x, weight), reference.linear(x, weight))
     assert stored_bytes(weight) == weight.nbytes
-    experts = stack([matrix(80, 60, 20) for _ in range(3)]), stack([matrix(60, 40, 20) for _ in range(3)])
+    stacks = stack([matrix(80, 60, 20) for _ in range(3)]), stack([matrix(60, 40, 20) for _ in range(3)])
     ids = torch.tensor([[0, 2], [1, 0], [2, 1]])
-    found = products.moe_experts(x, ids, *(products.pack_experts(one) for one in experts))
-    assert same_bits(found, ops.moe_experts.reference.function(x, ids, *experts))
+    found = experts.moe_experts(x, ids, *(products.pack_experts(one) for one in stacks))
+    assert same_bits(found, ops.moe_experts.reference.function(x, ids, *stacks))

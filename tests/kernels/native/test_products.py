@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from qanat.kernels import ops
-from qanat.kernels.native import module, products
+from qanat.kernels.native import experts, module, products
 from qanat.kernels.native.packed import PackedWeight
 from qanat.kernels.reference import mlp, moe
 from tests.kernels.native.paths import THREADS, TYPES, close, on_every_path, same_bits
@@ -114,8 +114,8 @@ def test_experts(dtype: torch.dtype) -> None:
     x = torch.randn(num_rows, hidden).to(dtype)
     ids = torch.rand(num_rows, num_experts - 1).argsort(1)[:, :top_k].contiguous()  # one expert has no rows
     packed = products.pack_experts(gate_up), products.pack_experts(down)
-    (together,) = on_every_path(lambda: (products.moe_experts(x, ids, *packed),))
-    alone = [products.moe_experts(x[i : i + 1], ids[i : i + 1], *packed) for i in range(num_rows)]
+    (together,) = on_every_path(lambda: (experts.moe_experts(x, ids, *packed),))
+    alone = [experts.moe_experts(x[i : i + 1], ids[i : i + 1], *packed) for i in range(num_rows)]
     assert same_bits(torch.cat(alone), together)
     close(together, moe.moe_experts(x, ids, gate_up, down), dtype)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from qanat.kernels import ops
-from qanat.kernels.native import products, rowwise, shared_rows
+from qanat.kernels.native import experts, products, rowwise, shared_rows
 from qanat.kernels.native.packed import PackedWeight, pack
 from qanat.kernels.quantised import Int4Matrix, Int8Matrix, QuantisedMatrix, StaticScale
 from qanat.kernels.reference import quantised as reference
@@ -175,8 +175,8 @@ def test_experts_read_shared_rows(kind: str) -> None:
     x, ids = torch.randn(9, 64), torch.rand(9, 5).argsort(1)[:, :2].contiguous()
 
     def run() -> list[Tensor]:
-        found = products.moe_experts(shared_rows.share_rows(x, form), ids, gate_up, down)
-        assert same_bits(found, products.moe_experts(x, ids, gate_up, down))
+        found = experts.moe_experts(shared_rows.share_rows(x, form), ids, gate_up, down)
+        assert same_bits(found, experts.moe_experts(x, ids, gate_up, down))
         return [found]
 
     on_every_quantised_path(run)

@@ -10,12 +10,10 @@ from torch import Tensor
 
 from qanat.kernels.native.module import native
 from qanat.kernels.native.packed import PackedWeight, is_packable, pack, plain_type
-from qanat.kernels.native.tensors import FLOAT_TYPES, are_native, is_bf16, new, readable, rows
-from qanat.kernels.packing import as_given
+from qanat.kernels.native.tensors import FLOAT_TYPES, are_native, new, readable, rows
 from qanat.kernels.quantised import QuantisedMatrix
 from qanat.kernels.recording import host_call
 from qanat.kernels.reference import mlp as reference
-from qanat.kernels.reference import moe as reference_moe
 from qanat.kernels.rows import Rows, plain
 
 Weight: TypeAlias = Tensor | QuantisedMatrix | PackedWeight
@@ -105,27 +103,3 @@ def best_tokens(logits: Tensor, num_valid: int) -> tuple[Tensor, Tensor]:
     stride, ids_at, finite_at = logits.stride(0), ids.data_ptr(), are_finite.data_ptr()
     native().choice(logits.data_ptr(), stride, num_rows, num_scores, num_valid, ids_at, finite_at)
     return ids, are_finite
-
-
-def moe_experts(given: Rows, expert_ids: Tensor, gate_up: Weight, down: Weight) -> Tensor:
-    """See `qanat.kernels.ops.moe_experts`."""
-    x = plain(given)
-    if not (isinstance(gate_up, PackedWeight) and isinstance(down, PackedWeight)):
-        return host_call(reference_moe.moe_experts, x, expert_ids, as_given(gate_up), as_given(down))
-    if not are_native(x):
-        return moe_experts(x.float(), expert_ids, gate_up, down).to(x.dtype)
-    x, ids = readable(x), expert_ids.contiguous()
-    num_rows, top_k = ids.shape
-    out = new((num_rows, top_k, down.shape[1]), x.dtype)
-    native().experts(
-        rows(x),
-        shared_at(given, gate_up),
-        num_rows,
-        ids.data_ptr(),
-        top_k,
-        gate_up.matrix,
-        down.matrix,
-        out.data_ptr(),
-        is_bf16(out),
-    )
-    return out

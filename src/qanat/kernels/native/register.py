@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from qanat.kernels import ops as _declared  # noqa: F401  (the ops exist once it is imported)
-from qanat.kernels.native import products, rowwise, sequence, shared_rows
+from qanat.kernels.native import experts, products, rowwise, sequence, shared_rows
 from qanat.kernels.native.module import is_built
 from qanat.kernels.registry import all_ops
 
@@ -13,7 +13,7 @@ NATIVE = "native"
 
 def register() -> None:
     """Registers once; to be called when this module is imported."""
-    for source in (products, rowwise, sequence, shared_rows):
+    for source in (products, experts, rowwise, sequence, shared_rows):
         for op in all_ops():
             function = getattr(source, op.name, None)
             if function is not None:

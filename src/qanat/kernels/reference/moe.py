@@ -8,6 +8,7 @@ from torch import Tensor
 from qanat.kernels.quantised import QuantisedMatrix
 from qanat.kernels.reference.elementwise import elementwise
 from qanat.kernels.reference.mlp import linear, swiglu
+from qanat.kernels.rows import SharedExpert
 
 
 def moe_route(logits: Tensor, top_k: int, renormalise: bool) -> tuple[Tensor, Tensor]:
@@ -54,3 +55,19 @@ def moe_combine(
     if shared is None or shared_gate is None:
         return routed
     return routed + elementwise(torch.sigmoid, shared_gate) * shared
+
+
+def moe_mixture(
+    x: Tensor,
+    ids: Tensor,
+    weights: Tensor,
+    gate_up: Tensor | QuantisedMatrix,
+    down: Tensor | QuantisedMatrix,
+    shared: SharedExpert | None,
+) -> Tensor:
+    """Routed and shared experts, and their sum."""
+    routed = moe_experts(x, ids, gate_up, down)
+    if shared is None:
+        return moe_combine(routed, weights, None, None)
+    own = linear(swiglu(shared.gate, shared.up), shared.down)
+    return moe_combine(routed, weights, own, shared.scale)
