@@ -194,18 +194,19 @@ void bind_tape(nb::module_& m) {
     m.def("busy_ns", &Tape::busy_ns, "Nanoseconds inside ops since then.");
 }
 
-// (address of the tokens, address of the blocks, first position, end, number of blocks, state's id): see `StepRequest`.
-using RequestTuple = nb::typed<nb::tuple, Address, Address, size_t, size_t, size_t, int32_t>;
+// (addresses of tokens, blocks and draw, first position, end, number of blocks, state's id): see `StepRequest`.
+using RequestTuple = nb::typed<nb::tuple, Address, Address, Address, size_t, size_t, size_t, int32_t>;
 
 void bind_step_inputs(nb::module_& m) {
     using namespace nb::literals;
     nb::class_<StepInputs>(m, "StepInputs")
         .def("__init__", [](StepInputs* self, const std::vector<Address>& arrays, size_t max_tokens, size_t table_width,
                             size_t block_size) {
-            if (arrays.size() != 9) throw std::invalid_argument("a step has nine arrays");
+            if (arrays.size() != 10) throw std::invalid_argument("a step has ten arrays");
             const StepArrays to{at<int64_t>(arrays[0]), at<int64_t>(arrays[1]), at<int64_t>(arrays[2]),
                                 at<int32_t>(arrays[3]), at<int32_t>(arrays[4]), at<int32_t>(arrays[5]),
-                                at<int32_t>(arrays[6]), at<int32_t>(arrays[7]), at<int32_t>(arrays[8])};
+                                at<int32_t>(arrays[6]), at<int32_t>(arrays[7]), at<int32_t>(arrays[8]),
+                                at<Draw>(arrays[9])};
             new (self) StepInputs(to, max_tokens, table_width, block_size);
         }, "arrays"_a, "max_tokens"_a, "table_width"_a, "block_size"_a)
         .def("fill", [](StepInputs& self, const nb::typed<nb::list, RequestTuple>& requests) {
@@ -214,8 +215,8 @@ void bind_step_inputs(nb::module_& m) {
             for (const nb::handle one : requests) {
                 const nb::tuple t = nb::borrow<nb::tuple>(one);
                 own.push_back({at<const int32_t>(nb::cast<Address>(t[0])), at<const int32_t>(nb::cast<Address>(t[1])),
-                               nb::cast<size_t>(t[2]), nb::cast<size_t>(t[3]), nb::cast<size_t>(t[4]),
-                               nb::cast<int32_t>(t[5])});
+                               at<const Draw>(nb::cast<Address>(t[2])), nb::cast<size_t>(t[3]), nb::cast<size_t>(t[4]),
+                               nb::cast<size_t>(t[5]), nb::cast<int32_t>(t[6])});
             }
             self.fill(own);
         }, "Writes a step's inputs.");
@@ -313,10 +314,11 @@ void bind_rowwise(nb::module_& m) {
         const CombineArguments a{at(expert_out), is_bf16, at<const float>(weights), at(shared), at(gate), at(out), size, top_k};
         submit([=] { run_combine(a, num_rows); });
     });
-    m.def("choice", [](Address scores, size_t stride, size_t num_rows, size_t num_scores, size_t num_valid, Address ids,
-                       Address are_finite) {
-        const ChoiceArguments a{at<const float>(scores), stride, num_scores, num_valid, nullptr, nullptr};
-        submit([=] { run_choice(a, at<int64_t>(ids), at<bool>(are_finite), num_rows); });
+    m.def("choice", [](Address scores, size_t stride, size_t num_rows, size_t num_scores, size_t num_valid, Address draws,
+                       Address chosen) {
+        const ChoiceArguments a{at<const float>(scores), stride, num_scores, num_valid, at<const Draw>(draws),
+                                nullptr, nullptr, nullptr, nullptr};
+        submit([=] { run_choice(a, at<int64_t>(chosen), num_rows); });
     });
 }
 

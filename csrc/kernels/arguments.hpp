@@ -248,13 +248,44 @@ struct CombineArguments {
     size_t size, top_k;
 };
 
-constexpr size_t kChoiceBlock = 4096;  // scores of one task
+// How a row's token is chosen among its scores. `qanat.kernels.draws` has the same record.
+struct Draw {
+    uint64_t key;       // of the noise
+    double top_p;       // 1 keeps all
+    float temperature;  // 0: the largest score's
+    float log_min_p;    // -inf keeps all
+    int32_t top_k;      // 0 keeps all
+    int32_t unused;
+    QANAT_MEMBER bool is_greedy() const { return !(temperature > 0.0f); }
+    QANAT_MEMBER bool is_filtered() const {
+        return !is_greedy() && (top_k > 0 || top_p < 1.0 || log_min_p > -__builtin_inff());
+    }
+};
+
+constexpr size_t kChoiceBlock = 4096, kChoiceGroup = 64;  // scores of one task; of one peak that a filter looks at
 
 struct ChoiceArguments {
     const float* scores;  // [T, num_scores]
     size_t stride, num_scores, num_valid;
-    float *peaks, *poisons;  // [T, num_blocks]
-    size_t num_blocks() const { return (num_scores + kChoiceBlock - 1) / kChoiceBlock; }
+    const Draw* draws;          // [T]; null: all are greedy
+    float *peaks, *poisons;     // [T, num_blocks]
+    int32_t* ids;               // the same
+    float* group_peaks;         // [T, num_groups] of scores divided by the temperature, for filtered rows alone
+    QANAT_MEMBER size_t num_blocks() const { return (num_scores + kChoiceBlock - 1) / kChoiceBlock; }
+    QANAT_MEMBER size_t num_groups() const { return num_blocks() * (kChoiceBlock / kChoiceGroup); }
+};
+
+// The scores that a row's filters may leave, best first.
+struct Candidate {
+    float value;  // score / temperature
+    int32_t id;
+};
+
+struct FilterArguments {
+    const float* scores;  // of one row
+    size_t num_valid;
+    Draw draw;
+    float peak;  // the largest score / temperature
 };
 
 // The kernels of one instruction set.
@@ -274,6 +305,8 @@ struct KernelTable {
     void (*route)(const RouteArguments&, size_t first, size_t last);
     void (*combine)(const CombineArguments&, size_t first, size_t last);
     void (*choice)(const ChoiceArguments&, size_t first, size_t last);
+    double (*mass)(const FilterArguments&);
+    int32_t (*pick)(const FilterArguments&, const Candidate* sorted, size_t count, double mass);
     void (*functions)(int which, const float* x, float* out, size_t count);
 };
 

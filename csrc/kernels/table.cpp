@@ -3,6 +3,7 @@
 #include "choice.hpp"
 #include "delta.hpp"
 #include "experts.hpp"
+#include "filter.hpp"
 #include "heads.hpp"
 #include "linear.hpp"
 #include "norm.hpp"
@@ -17,7 +18,7 @@ const KernelTable& QANAT_JOIN(QANAT_ISA, _kernels)() {
     using namespace QANAT_ISA;
     static constexpr KernelTable table = {
         pack,  linear,    widen,        rms_norm,   add_rms_norm, gated_rms_norm, swiglu, heads,
-        attention, delta_inputs, delta_rule, delta_kept, route, combine, choice, functions,
+        attention, delta_inputs, delta_rule, delta_kept, route, combine, choice, mass, pick, functions,
     };
     return table;
 }

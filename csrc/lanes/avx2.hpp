@@ -31,6 +31,13 @@ QANAT_INLINE Bits sub_bits(Bits x, Bits y) { return {_mm256_sub_epi32(x.a, y.a),
 QANAT_INLINE Bits broadcast_bits(int32_t x) { const __m256i v = _mm256_set1_epi32(x); return {v, v}; }
 QANAT_INLINE Bits shift_left_23(Bits x) { return {_mm256_slli_epi32(x.a, 23), _mm256_slli_epi32(x.b, 23)}; }
 QANAT_INLINE Bits half_of(Bits x) { return {_mm256_srai_epi32(x.a, 1), _mm256_srai_epi32(x.b, 1)}; }
+QANAT_INLINE Bits load_bits(const int32_t* p) {
+    return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 8))};
+}
+QANAT_INLINE Bits xor_bits(Bits x, Bits y) { return {_mm256_xor_si256(x.a, y.a), _mm256_xor_si256(x.b, y.b)}; }
+QANAT_INLINE Bits mul_bits(Bits x, Bits y) { return {_mm256_mullo_epi32(x.a, y.a), _mm256_mullo_epi32(x.b, y.b)}; }
+template <int kBy> QANAT_INLINE Bits shift_right(Bits x) { return {_mm256_srli_epi32(x.a, kBy), _mm256_srli_epi32(x.b, kBy)}; }
+QANAT_INLINE Lanes float_of(Bits x) { return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
 
 QANAT_INLINE __m256 widen_8(const uint16_t* p) {
     const __m128i narrow = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));

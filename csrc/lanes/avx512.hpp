@@ -29,6 +29,11 @@ QANAT_INLINE Bits sub_bits(Bits x, Bits y) { return {_mm512_sub_epi32(x.v, y.v)}
 QANAT_INLINE Bits broadcast_bits(int32_t x) { return {_mm512_set1_epi32(x)}; }
 QANAT_INLINE Bits shift_left_23(Bits x) { return {_mm512_slli_epi32(x.v, 23)}; }
 QANAT_INLINE Bits half_of(Bits x) { return {_mm512_srai_epi32(x.v, 1)}; }
+QANAT_INLINE Bits load_bits(const int32_t* p) { return {_mm512_loadu_si512(p)}; }
+QANAT_INLINE Bits xor_bits(Bits x, Bits y) { return {_mm512_xor_si512(x.v, y.v)}; }
+QANAT_INLINE Bits mul_bits(Bits x, Bits y) { return {_mm512_mullo_epi32(x.v, y.v)}; }
+template <int kBy> QANAT_INLINE Bits shift_right(Bits x) { return {_mm512_srli_epi32(x.v, kBy)}; }
+QANAT_INLINE Lanes float_of(Bits x) { return {_mm512_cvtepi32_ps(x.v)}; }
 
 QANAT_INLINE Lanes load_bf16(const uint16_t* p) {
     const __m256i narrow = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));

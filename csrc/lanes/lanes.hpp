@@ -10,7 +10,8 @@
 //   add sub mul div square_root                                fma(a, b, c) = a b + c, rounded once
 //   maximum minimum                    the second operand where one is not a number, as on x86
 //   sum(x) peak(x)                     tree: lane i with i + 8, then i + 4, i + 2, i + 1
-//   bits_of from_bits add_bits sub_bits shift_left_23 half_of (arithmetic shift right by one)
+//   bits_of from_bits load_bits(p)     add_bits sub_bits mul_bits xor_bits (all wrap)
+//   shift_left_23 half_of (arithmetic shift right by one) shift_right<n> (logical)   float_of (nearest even)
 //
 // These files must not use the standard library: a function that the linker merges between the instruction sets could
 // be the copy that a lower processor cannot run.

@@ -44,6 +44,14 @@ QANAT_INLINE Bits sub_bits(Bits x, Bits y) { return QANAT_EACH_2(vsubq_s32); }
 QANAT_INLINE Bits broadcast_bits(int32_t x) { const int32x4_t v = vdupq_n_s32(x); return {v, v, v, v}; }
 QANAT_INLINE Bits shift_left_23(Bits x) { return QANAT_EACH_N(vshlq_n_s32, 23); }
 QANAT_INLINE Bits half_of(Bits x) { return QANAT_EACH_N(vshrq_n_s32, 1); }
+QANAT_INLINE Bits load_bits(const int32_t* p) { return {vld1q_s32(p), vld1q_s32(p + 4), vld1q_s32(p + 8), vld1q_s32(p + 12)}; }
+QANAT_INLINE Bits xor_bits(Bits x, Bits y) { return QANAT_EACH_2(veorq_s32); }
+QANAT_INLINE Bits mul_bits(Bits x, Bits y) { return QANAT_EACH_2(vmulq_s32); }
+template <int kBy> QANAT_INLINE int32x4_t shift_right_4(int32x4_t x) {
+    return vreinterpretq_s32_u32(vshrq_n_u32(vreinterpretq_u32_s32(x), kBy));
+}
+template <int kBy> QANAT_INLINE Bits shift_right(Bits x) { return QANAT_EACH_1(shift_right_4<kBy>); }
+QANAT_INLINE Lanes float_of(Bits x) { return QANAT_EACH_1(vcvtq_f32_s32); }
 
 QANAT_INLINE float32x4_t widen_4(uint16x4_t x) { return vreinterpretq_f32_u32(vshlq_n_u32(vmovl_u16(x), 16)); }
 QANAT_INLINE Lanes load_bf16(const uint16_t* p) {

@@ -31,6 +31,11 @@ QANAT_INLINE Bits sub_bits(Bits a, Bits b) { Bits r; QANAT_EACH(r, static_cast<i
 QANAT_INLINE Bits broadcast_bits(int32_t x) { Bits r; QANAT_EACH(r, x); return r; }
 QANAT_INLINE Bits shift_left_23(Bits a) { Bits r; QANAT_EACH(r, static_cast<int32_t>(static_cast<uint32_t>(a.v[i]) << 23)); return r; }
 QANAT_INLINE Bits half_of(Bits a) { Bits r; QANAT_EACH(r, a.v[i] >> 1); return r; }
+QANAT_INLINE Bits load_bits(const int32_t* p) { Bits r; QANAT_EACH(r, p[i]); return r; }
+QANAT_INLINE Bits xor_bits(Bits a, Bits b) { Bits r; QANAT_EACH(r, a.v[i] ^ b.v[i]); return r; }
+QANAT_INLINE Bits mul_bits(Bits a, Bits b) { Bits r; QANAT_EACH(r, static_cast<int32_t>(static_cast<uint32_t>(a.v[i]) * static_cast<uint32_t>(b.v[i]))); return r; }
+template <int kBy> QANAT_INLINE Bits shift_right(Bits a) { Bits r; QANAT_EACH(r, static_cast<int32_t>(static_cast<uint32_t>(a.v[i]) >> kBy)); return r; }
+QANAT_INLINE Lanes float_of(Bits a) { Lanes r; QANAT_EACH(r, static_cast<float>(a.v[i])); return r; }
 
 QANAT_INLINE Lanes load_bf16(const uint16_t* p) {
     Bits r;

@@ -66,7 +66,8 @@ void run_attention(AttentionArguments attention, const Requests& requests, size_
 void run_delta_net(DeltaNetArguments arguments, const Requests& requests, const HeldRows& held, size_t num_rows);
 void run_route(RouteArguments arguments, size_t num_rows);
 void run_combine(const CombineArguments& arguments, size_t num_rows);
-// The largest score of each row that may be chosen, the first of several; and whether all of the row's are finite.
-void run_choice(ChoiceArguments arguments, int64_t* ids, bool* are_finite, size_t num_rows);
+// A token of each row, -1 where no score that may be chosen is above -inf, to `chosen` [T]; behind them whether all of the
+// row's scores are finite [T].
+void run_choice(ChoiceArguments arguments, int64_t* chosen, size_t num_rows);
 
 }  // namespace qanat

@@ -6,17 +6,23 @@
 #include <cstdint>
 #include <vector>
 
+#include "../kernels/arguments.hpp"
+
 namespace qanat {
 
-// [T] the first three, [R] the others but for the last two: [R + 1] and [R][table_width].
+// T tokens of R requests.
 struct StepArrays {
-    int64_t *token_ids, *positions, *slots;
-    int32_t *query_lens, *seq_lens, *num_computed, *state_ids, *query_starts, *block_tables;
+    int64_t *token_ids, *positions, *slots;                      // [T]
+    int32_t *query_lens, *seq_lens, *num_computed, *state_ids;   // [R]
+    int32_t *query_starts, *block_tables;                        // [R + 1], [R, table_width]
+    Draw* draws;                                                 // [T], of the token that follows each
 };
 
-// What a request computes: positions start to end - 1 of its tokens. `blocks` has `num_blocks` entries, which are enough.
+// What a request computes: positions start to end - 1 of its tokens. `blocks` has `num_blocks` entries, which are enough;
+// the key of `draw` is what the keys of all its positions begin with.
 struct StepRequest {
     const int32_t *tokens, *blocks;
+    const Draw* draw;
     size_t start, end, num_blocks;
     int32_t state_id;
 };

@@ -96,25 +96,58 @@ void run_combine(const InstructionSet& set, Variant variant) {
 
 void run_choice(const InstructionSet& set, Variant variant) {
     if (variant.is_bf16) return;
+    const Draw draws[kNumRows] = {{}, {0x45e588f522a5f289u, 1.0, 0.7f, -__builtin_inff(), 0, 0}, {3, 0.9, 1.3f, -4.0f, 0, 0}};
     for (const size_t num_scores : {1u, 37u, 3001u, 9000u}) {
         const std::string name = case_name("choice", variant, num_scores);
         Generator generator(name);
         Values scores(generator, kNumRows * num_scores, false, variant.has_specials);
-        ChoiceArguments a{scores.as<float>(), num_scores, num_scores, num_scores - num_scores / 9, nullptr, nullptr};
+        ChoiceArguments a{scores.as<float>(), num_scores, num_scores, num_scores - num_scores / 9, draws,
+                          nullptr, nullptr, nullptr, nullptr};
         Values peaks(kNumRows * a.num_blocks(), false), poisons(kNumRows * a.num_blocks(), false);
+        Values groups(kNumRows * a.num_groups(), false);
+        std::vector<int32_t> ids(kNumRows * a.num_blocks());
         a.peaks = peaks.as<float>();
         a.poisons = poisons.as<float>();
+        a.group_peaks = groups.as<float>();
+        a.ids = ids.data();
         set.kernels->choice(a, 0, kNumRows * a.num_blocks());
         Report report(set, name);
         report.add(peaks);
         report.add(poisons);
+        report.add(groups);
+        for (const int32_t id : ids) report.add(static_cast<uint32_t>(id));
+    }
+}
+
+// Candidates as they come out of the sort: the values fall in steps, so that some of them are equal.
+void run_filter(const InstructionSet& set, Variant variant) {
+    if (variant.is_bf16 || variant.has_specials) return;
+    for (const int32_t top_k : {0, 40}) {
+        const std::string name = case_name("filter", variant, static_cast<size_t>(top_k));
+        Report report(set, name);
+        std::vector<Candidate> sorted;
+        std::vector<float> scores;
+        for (int32_t id = 0; id < 500; ++id) {
+            scores.push_back(4.0f - 0.125f * static_cast<float>(id / 3));
+            sorted.push_back({scores.back() / 0.7f, id});
+        }
+        for (uint64_t key = 0; key < 50; ++key) {
+            const Draw draw{key * 0x9e3779b97f4a7c15u, 0.95, 0.7f, -9.0f, top_k, 0};
+            const FilterArguments a{scores.data(), scores.size(), draw, sorted[0].value};
+            const double mass = set.kernels->mass(a);
+            uint64_t bits;
+            static_assert(sizeof bits == sizeof mass, "a double has 64 bits");
+            __builtin_memcpy(&bits, &mass, sizeof bits);
+            report.add(static_cast<uint32_t>(bits));
+            report.add(static_cast<uint32_t>(set.kernels->pick(a, sorted.data(), sorted.size(), mass)));
+        }
     }
 }
 
 }  // namespace
 
 void rowwise_cases(std::vector<Case>& cases) {
-    for (const auto run : {run_functions, run_norms, run_swiglu, run_route, run_combine, run_choice})
+    for (const auto run : {run_functions, run_norms, run_swiglu, run_route, run_combine, run_choice, run_filter})
         cases.push_back({run});
 }
 

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from qanat.kernels.reference.candidates import order_best
 from qanat.worker import logprobs
-from qanat.worker.candidates import order_best
 from qanat.worker.logprobs import token_logprobs
 
 halves = st.integers(-6, 6).map(lambda n: n / 2)

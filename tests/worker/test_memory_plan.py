@@ -230,7 +230,7 @@ def test_no_step_takes_more_than_the_planned_workspace(dtype: str) -> None:
         peak_bytes, left_bytes = measured_peak(worker, batch)
         assert peak_bytes <= worker.memory_plan.workspace_bytes
         assert left_bytes == 0
-        assert peak_bytes > 10 * MIB  # the measurement sees something
+        assert peak_bytes > MIB  # the measurement sees something
 
 
 def measured_peak(worker: Worker, batch: ScheduledBatch) -> tuple[int, int]:

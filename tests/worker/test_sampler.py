@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from qanat.core.batch import NewRow
 from qanat.core.sampling_params import SamplingParams
+from qanat.kernels.reference import choice
+from qanat.kernels.reference.gumbel import gumbel_noise, position_key
 from qanat.worker import sampler
-from qanat.worker.gumbel import gumbel_noise, noise_key
 from qanat.worker.row_state import RowState
 from qanat.worker.sampler import NO_TOKEN, sample_tokens
 
@@ -64,7 +65,7 @@ def brute_force_token(
                 break
             before, kept = before + weight, kept + 1
         order = order[:kept]
-    key = noise_key(row.seed, row.choice_index, row.num_tokens)
+    key = position_key(int(row.draw["key"][0]), row.num_tokens)
     noise = gumbel_noise([key], torch.arange(len(x)))[0].numpy()
     return min(order, key=lambda token: (-(x[token] + noise[token]), token))
 
@@ -320,7 +321,7 @@ def test_equal_scores_go_to_the_lower_id_even_among_filtered_tokens(
     def levelling_noise(keys: Any, token_ids: torch.Tensor) -> torch.Tensor:
         return 6.0 - logits[0][token_ids.long()].expand(len(keys), -1)
 
-    monkeypatch.setattr(sampler, "gumbel_noise", levelling_noise)
+    monkeypatch.setattr(choice, "gumbel_noise", levelling_noise)
     assert sample_tokens(logits, [make_row(top_k=3)]) == [1]
     assert sample_tokens(logits, [make_row(top_k=4)]) == [0]
     assert sample_tokens(logits, [make_row()]) == [0]

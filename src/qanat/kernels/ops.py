@@ -18,6 +18,7 @@ from qanat.kernels.lens import Lens
 from qanat.kernels.packing import as_given
 from qanat.kernels.quantised import QuantisedMatrix
 from qanat.kernels.reference import attention as _attention
+from qanat.kernels.reference import choice as _choice
 from qanat.kernels.reference import delta_net as _delta_net
 from qanat.kernels.reference import heads as _heads
 from qanat.kernels.reference import mlp as _mlp
@@ -79,12 +80,19 @@ def logits(hidden: Rows, weight: Any) -> Tensor:
 
 
 @op(row_invariant=True)
-def best_tokens(logits: Tensor, num_valid: int) -> tuple[Tensor, Tensor]:
-    """Of each row of fp32 scores [T, V]: the largest of the first `num_valid` [T] int64, and whether all are finite.
+def choose_tokens(scores: Tensor, num_valid: int, draws: Tensor | None = None) -> Tensor:
+    """A token of each row of fp32 scores [T, V], among the first `num_valid`; [2, T] int64.
 
-    Of several equal ones the lowest id wins (rule R11). What is best in a row that is not finite means nothing.
+    Args:
+        scores: of the vocabulary.
+        num_valid: ids from here on are not chosen.
+        draws: [T, 32] uint8, the bytes of `qanat.kernels.draws.DRAW`; None takes the largest score of each row.
+
+    Returns:
+        The tokens, and 1 where all scores of the row are finite, otherwise 0. Of several equal ones the lowest id wins
+        (rule R11); -1 stands where none is above -inf. A token means nothing where a score is infinite or no number.
     """
-    return _mlp.best_tokens(logits, num_valid)
+    return _choice.choose_tokens(scores, num_valid, draws)
 
 
 @op(row_invariant=True)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from qanat.core.batch import TokenLogprobs
-from qanat.worker.candidates import order_best
+from qanat.kernels.reference.candidates import order_best
 from qanat.worker.workspace import MAX_SAMPLER_ELEMENTS
 
 

@@ -13,6 +13,7 @@ from qanat.config.graphs import GraphSettings
 from qanat.core.batch import RowOutput, ScheduledBatch, StepOutput
 from qanat.core.constraint import MatcherFactory
 from qanat.core.errors import InvalidRequestError, StructuredOutputError
+from qanat.kernels.draws import Draws
 from qanat.models.decoder import CausalLM
 from qanat.platforms.groups import ParallelGroup, SingleGroup
 from qanat.worker.batch_inputs import RowWork, update_rows, with_drafts
@@ -23,7 +24,7 @@ from qanat.worker.graphs.runner import Forward, GraphRunner, Scores
 from qanat.worker.logprobs import token_logprobs
 from qanat.worker.row_form import FormBuffer
 from qanat.worker.row_state import FormMaker, RowState, RowTable
-from qanat.worker.sampler import NO_TOKEN, sample_tokens
+from qanat.worker.sampler import NO_TOKEN, draws_of, sample_tokens
 
 NOT_FINITE = (
     "The model's scores for this request are not finite numbers. If it happens again, try --dtype float32 and "
@@ -169,12 +170,10 @@ class ModelRunner:
             self._verify(pairs, ready)
             return
         for part in _parts(pairs, self._limits.logits_chunk_rows):
-            places = [
-                place
-                for work, _ in part
-                for place in range(work.offset + work.num_known - 1, work.offset + work.end - work.start)
-            ]
-            self._verify(part, self._scores(places, forward.hidden))
+            asked = [(work, i) for work, _ in part for i in range(1 + len(work.drafts))]
+            places = [work.offset + work.num_known - 1 + i for work, i in asked]
+            draws = draws_of([(work.state, work.state.num_tokens + i) for work, i in asked])
+            self._verify(part, self._scores(places, forward.hidden, draws))
 
     def _verify(self, pairs: Sequence[_Pair], scores: Scores) -> None:
         """Chooses the rows' tokens, one of each at a time, for as long as they agree with the drafts (rule R8).
@@ -209,15 +208,17 @@ class ModelRunner:
 
     def _choose_here(self, pairs: Sequence[_Pair], scores: Scores) -> None:
         states = [work.state for work, _ in pairs]
-        tokens = sample_tokens(scores.logits, states, self._limits.num_valid_token_ids, scores.best.tolist())
-        is_finite = self._are_finite(scores)
+        drawn, are_finite = scores.choice.tolist()
+        tokens = sample_tokens(scores.logits, states, self._limits.num_valid_token_ids, drawn)
+        is_checked = self._limits.is_nan_check_enabled
         chosen: list[tuple[int, _Pair]] = []
         for i, (work, output) in enumerate(pairs):
-            if is_finite[i] and tokens[i] != NO_TOKEN and not output.error:
+            is_finite = are_finite[i] or not is_checked
+            if is_finite and tokens[i] != NO_TOKEN and not output.error:
                 output.token_ids.append(tokens[i])
                 work.state.append([tokens[i]])
                 chosen.append((i, (work, output)))
-            elif not is_finite[i]:
+            elif not is_finite:
                 output.error = NOT_FINITE
             elif tokens[i] == NO_TOKEN:
                 output.error, output.error_code = _why_nothing_is_left(work.state)
@@ -251,11 +252,11 @@ class ModelRunner:
             if self._group.rank > 0:
                 continue
             part = targets[chunk]
-            is_finite = self._are_finite(scores)
+            are_finite = scores.choice[1].tolist()
             entries = token_logprobs(scores.logits, [t.token_id for t in part], [t.num_top for t in part])
             for i, target in enumerate(part):
                 target.output.prompt_logprobs.append(entries[i])
-                if not is_finite[i]:
+                if self._limits.is_nan_check_enabled and not are_finite[i]:
                     target.output.error = NOT_FINITE
 
     def _score_chunks(self, places: Sequence[int], hidden: Tensor) -> Iterator[tuple[slice, Scores]]:
@@ -265,16 +266,10 @@ class ModelRunner:
             chunk = slice(start, start + step)
             yield chunk, self._scores(places[chunk], hidden)
 
-    def _scores(self, places: Sequence[int], hidden: Tensor) -> Scores:
+    def _scores(self, places: Sequence[int], hidden: Tensor, draws: Draws | None = None) -> Scores:
         is_run = places[-1] - places[0] + 1 == len(places)
-        return self._passes.scores(hidden[places[0] : places[-1] + 1] if is_run else hidden[list(places)])
-
-    def _are_finite(self, scores: Scores) -> list[bool]:
-        """Of each row; all true if the check is switched off."""
-        if not self._limits.is_nan_check_enabled:
-            return [True] * len(scores.best)
-        finite: list[bool] = scores.are_finite.tolist()
-        return finite
+        rows = hidden[places[0] : places[-1] + 1] if is_run else hidden[list(places)]
+        return self._passes.scores(rows, draws)
 
 
 def _why_nothing_is_left(state: RowState) -> tuple[str, str]:

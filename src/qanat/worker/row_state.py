@@ -13,11 +13,10 @@ from torch import Tensor
 from qanat.core.batch import NewRow
 from qanat.core.constraint import MatcherFactory
 from qanat.core.errors import IntegrityError
+from qanat.kernels.draws import Draws, make_draw
+from qanat.kernels.reference.gumbel import sequence_key
 from qanat.worker.logit_edits import LogitEdits
 from qanat.worker.row_form import FormBuffer, RowForm
-
-MIN_TEMPERATURE = 1e-5
-"""Below it the most likely token is taken; a division by less could overflow."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +43,8 @@ class RowState:
     Attributes:
         request_id: for messages only.
         sampling: the request's settings.
-        is_greedy: the most likely token is taken.
-        seed, choice_index: with the position, the key of the sampling noise.
+        draw: [1] how its tokens are chosen; the key is what the keys of all positions begin with.
+        draw_address: of that record.
         state_id: place of the running recurrent state.
         stop_token_ids: tokens that may end the output.
         num_prompt_tokens: how many of the tokens are prompt.
@@ -56,15 +55,13 @@ class RowState:
         tokens_address: of the int32 tokens.
         edits: what is done to the logits before sampling, None if nothing ever is.
         form: the form that the output is held to, if there is one.
-        is_plain: always the token of the best score is taken.
     """
 
     def __init__(self, new_row: NewRow, num_valid_token_ids: int, forms: FormMaker | None = None) -> None:
         self.request_id = new_row.request_id
         self.sampling = new_row.sampling
-        self.is_greedy = new_row.sampling.temperature < MIN_TEMPERATURE
-        self.seed = new_row.seed
-        self.choice_index = new_row.choice_index
+        self.draw = _draw(new_row, num_valid_token_ids)
+        self.draw_address = self.draw.ctypes.data
         self.state_id = new_row.state_id
         self.stop_token_ids = frozenset(new_row.stop_token_ids)
         self.num_prompt_tokens = new_row.num_prompt_tokens
@@ -89,7 +86,6 @@ class RowState:
             self.form = RowForm(
                 new_row.constraint, forms.factory, forms.buffer, new_row.stop_token_ids, prior_token_ids
             )
-        self.is_plain = self.is_greedy and self.edits is None and self.form is None
 
     @property
     def has_edits(self) -> bool:
@@ -163,6 +159,17 @@ class RowState:
             grown: npt.NDArray[np.int32] = np.empty(max(64, 2 * num_tokens), dtype=np.int32)
             grown[: self.num_tokens] = self._tokens[: self.num_tokens]
             self._tokens, self.tokens_address = grown, grown.ctypes.data
+
+
+def _draw(new_row: NewRow, num_valid_token_ids: int) -> Draws:
+    sampling = new_row.sampling
+    return make_draw(
+        sequence_key(new_row.seed, new_row.choice_index),
+        sampling.temperature,
+        sampling.top_k if sampling.top_k < num_valid_token_ids else 0,
+        sampling.top_p,
+        sampling.min_p,
+    )
 
 
 class RowTable:

@@ -10,9 +10,11 @@ import torch
 
 from qanat.core.batch import NewRow
 from qanat.core.sampling_params import SamplingParams
+from qanat.kernels.draws import DRAW
 from qanat.worker.batch_inputs import RowWork, build_inputs
 from qanat.worker.graphs.buffers import StepBuffers
 from qanat.worker.row_state import RowTable
+from qanat.worker.sampler import draws_of
 from tests.worker.driver import Driver
 
 NUM_ROWS, BLOCK_SIZE, MAX_TOKENS, TABLE_WIDTH = 5, 4, 24, 8
@@ -24,11 +26,8 @@ def table_of(chance: random.Random) -> RowTable:
     for row in range(NUM_ROWS):
         tokens = [chance.randrange(99) for _ in range(chance.randint(1, 20))]
         blocks = chance.sample(range(1, 80), -(-len(tokens) // BLOCK_SIZE))
-        table.enter(
-            NewRow(
-                row, f"r{row}", tokens, len(tokens), 0, SamplingParams(), 0, 0, [], blocks, state_id=row + 1
-            )
-        )
+        sampling = SamplingParams(temperature=0.9, top_k=row)
+        table.enter(NewRow(row, f"r{row}", tokens, len(tokens), 0, sampling, 7 * row, 1, [], blocks, row + 1))
         for token_id in range(chance.randint(0, 3)):
             if len(tokens) + token_id < len(blocks) * BLOCK_SIZE:
                 table[row].append([token_id])
@@ -70,6 +69,10 @@ def test_buffers_hold_a_step_and_padding(seed: int) -> None:
             assert own.tolist() == np.pad(values.numpy(), (0, MAX_TOKENS - len(values))).tolist()
         starts = found.query_start_loc.tolist()
         assert starts == expected.query_start_loc.tolist() + [num_tokens] * (MAX_TOKENS - num_requests)
+        drawn = buffers.draws(MAX_TOKENS).numpy().view(DRAW)[:, 0]
+        following = [(work.state, position + 1) for work in works for position in range(work.start, work.end)]
+        assert drawn[:num_tokens].tolist() == draws_of(following).tolist()
+        assert not drawn[num_tokens:]["temperature"].any()
         for i, work in enumerate(works):
             own_blocks = table.block_tables[work.row, : work.state.num_blocks]
             assert found.block_tables[i, : work.state.num_blocks].tolist() == own_blocks.tolist()

@@ -13,6 +13,7 @@ from qanat.kernels.native.packed import PackedWeight, is_packable, pack, plain_t
 from qanat.kernels.native.tensors import FLOAT_TYPES, are_native, new, readable, rows
 from qanat.kernels.quantised import QuantisedMatrix
 from qanat.kernels.recording import host_call
+from qanat.kernels.reference import choice as reference_choice
 from qanat.kernels.reference import mlp as reference
 from qanat.kernels.rows import Rows, plain
 
@@ -94,12 +95,14 @@ def _gathered(ids: Tensor, table: Tensor) -> Tensor:
     return out
 
 
-def best_tokens(logits: Tensor, num_valid: int) -> tuple[Tensor, Tensor]:
-    """See `qanat.kernels.ops.best_tokens`."""
-    if logits.dtype != torch.float32 or not are_native(logits) or logits.stride(-1) != 1:
-        return host_call(reference.best_tokens, logits, num_valid)
-    num_rows, num_scores = logits.shape
-    ids, are_finite = new((num_rows,), torch.int64), new((num_rows,), torch.bool)
-    stride, ids_at, finite_at = logits.stride(0), ids.data_ptr(), are_finite.data_ptr()
-    native().choice(logits.data_ptr(), stride, num_rows, num_scores, num_valid, ids_at, finite_at)
-    return ids, are_finite
+def choose_tokens(scores: Tensor, num_valid: int, draws: Tensor | None = None) -> Tensor:
+    """See `qanat.kernels.ops.choose_tokens`."""
+    if scores.dtype != torch.float32 or not are_native(scores) or scores.stride(-1) != 1:
+        return host_call(reference_choice.choose_tokens, scores, num_valid, draws)
+    num_rows, num_scores = scores.shape
+    chosen = new((2, num_rows), torch.int64)
+    draws_at = 0 if draws is None else draws.data_ptr()
+    native().choice(
+        scores.data_ptr(), scores.stride(0), num_rows, num_scores, num_valid, draws_at, chosen.data_ptr()
+    )
+    return chosen

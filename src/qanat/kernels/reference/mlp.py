@@ -21,15 +21,6 @@ def embedding(
     return weight.index_select(0, token_ids)
 
 
-def best_tokens(logits: Tensor, num_valid: int) -> tuple[Tensor, Tensor]:
-    """The id of the largest score, the lowest of several, and whether all scores of the row are finite."""
-    valid = logits[:, :num_valid]
-    is_best = valid == valid.amax(dim=1, keepdim=True)
-    ids = torch.arange(num_valid, device=logits.device)
-    best = ids.masked_fill(is_best.logical_not(), num_valid - 1).amin(dim=1)
-    return best, logits.isfinite().all(dim=1)
-
-
 def linear(x: Tensor, weight: Tensor | QuantisedMatrix) -> Tensor:
     """Product with the transposed weight; accumulated in fp32, rounded once."""
     if not isinstance(weight, Tensor):

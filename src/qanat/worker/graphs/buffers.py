@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from qanat.kernels.draws import DRAW, Draws, as_bytes
 from qanat.kernels.native.module import native
 from qanat.layers.context import ForwardContext
 from qanat.worker.batch_inputs import RowWork
@@ -37,6 +38,7 @@ class StepBuffers:
         self._seq_lens = np.zeros(max_tokens, dtype=np.int32)
         self._num_computed = np.zeros(max_tokens, dtype=np.int32)
         self._state_ids = np.zeros(max_tokens, dtype=np.int32)
+        self._draws: Draws = np.zeros(max_tokens, dtype=DRAW)
         self._block_tables = np.zeros((max_tokens, table.block_tables.shape[1]), dtype=np.int32)
         arrays = (
             self._token_ids,
@@ -48,6 +50,7 @@ class StepBuffers:
             self._state_ids,
             self._query_starts,
             self._block_tables,
+            self._draws,
         )
         self._inputs = native().StepInputs(
             arrays=[array.ctypes.data for array in arrays],
@@ -63,6 +66,10 @@ class StepBuffers:
     def positions(self, num_tokens: int) -> Tensor:
         """[1, T] int64."""
         return torch.from_numpy(self._positions[None, :num_tokens])
+
+    def draws(self, num_tokens: int) -> Tensor:
+        """[T, 32] uint8, how the token that follows each is chosen."""
+        return torch.from_numpy(as_bytes(self._draws[:num_tokens]))
 
     def context(self, num_tokens: int, num_requests: int, cos: Tensor, sin: Tensor) -> ForwardContext:
         """A context of views of the buffers for steps padded to these numbers."""
@@ -98,6 +105,7 @@ class StepBuffers:
                 (
                     work.state.tokens_address,
                     tables[work.row],
+                    work.state.draw_address,
                     work.start,
                     work.end,
                     work.state.num_blocks,

@@ -17,6 +17,7 @@ from torch import Tensor
 from qanat.config.graphs import EAGER, FULL, PIECEWISE, GraphSettings
 from qanat.core.batch import GraphUse
 from qanat.kernels import ops
+from qanat.kernels.draws import Draws, as_bytes
 from qanat.kernels.native.arena import num_missed
 from qanat.kernels.native.graph import GraphCaptureError
 from qanat.models.decoder import CausalLM
@@ -36,23 +37,21 @@ NO_GRAPHS, TOO_LARGE, PROFILED, NOT_CAPTURED = "no_graphs", "above_largest_size"
 
 
 class Scores(msgspec.Struct, frozen=True):
-    """Scores of the vocabulary for rows, and what the sampler asks of them first; padding may stand behind the rows.
+    """Scores of the vocabulary for rows, and what is drawn from them as they are; padding may stand behind the rows.
 
     Attributes:
         logits: [n, V] fp32.
-        best: [n] the largest score's token among the valid ones.
-        are_finite: [n] whether all scores of the row are finite.
+        choice: [2, n] int64, see `qanat.kernels.ops.choose_tokens`.
     """
 
     logits: Tensor
-    best: npt.NDArray[Any]
-    are_finite: npt.NDArray[Any]
+    choice: npt.NDArray[Any]
 
     def of(self, rows: Sequence[int]) -> Scores:
         """Of these rows, ascending; a view where they follow each other."""
         is_run = rows[-1] - rows[0] + 1 == len(rows)
         own = slice(rows[0], rows[-1] + 1) if is_run else list(rows)
-        return Scores(self.logits[own], self.best[own], self.are_finite[own])
+        return Scores(self.logits[own], self.choice[:, own])
 
 
 class Forward(msgspec.Struct, frozen=True):
@@ -163,11 +162,11 @@ class GraphRunner:
         return Forward(captured.hidden, captured.scores, use)
 
     @torch.inference_mode()
-    def scores(self, hidden: Tensor) -> Scores:
-        """Of rows [n, C], outside any graph."""
+    def scores(self, hidden: Tensor, draws: Draws | None = None) -> Scores:
+        """Of rows [n, C], outside any graph; the largest are chosen where there are no `draws`."""
         logits = self._model.compute_logits(hidden)
-        best, are_finite = ops.best_tokens(logits, self._num_valid)
-        return Scores(logits, best.numpy(), are_finite.numpy())
+        given = torch.from_numpy(as_bytes(draws)) if draws is not None else None
+        return Scores(logits, ops.choose_tokens(logits, self._num_valid, given).numpy())
 
     def _key(self, num_tokens: int, num_requests: int, is_decode: bool) -> tuple[_Key | None, str]:
         """The graph that may stand for a step, and if there is none, why."""
@@ -203,14 +202,14 @@ class GraphRunner:
         start_s = time.monotonic()
         buffers.clear()
 
-        def compute() -> tuple[Tensor, tuple[Tensor, Tensor, Tensor] | None]:
+        def compute() -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
             cos, sin = self._model.rotary_rows(buffers.positions(key.num_tokens))
             context = buffers.context(key.num_tokens, key.num_requests, cos, sin)
             hidden = self._model(buffers.token_ids(key.num_tokens), context)
             if not key.has_scores:
                 return hidden, None
             logits = self._model.compute_logits(hidden)
-            return hidden, (logits, *ops.best_tokens(logits, self._num_valid))
+            return hidden, (logits, ops.choose_tokens(logits, self._num_valid, buffers.draws(key.num_tokens)))
 
         try:
             graph = self._maker.capture(compute, OUTSIDE_PIECES if key.kind == PIECEWISE else ())
@@ -219,7 +218,7 @@ class GraphRunner:
             self._captured[key] = None
             return time.monotonic() - start_s
         hidden, found = graph.result
-        scores = Scores(found[0], found[1].numpy(), found[2].numpy()) if found is not None else None
+        scores = Scores(found[0], found[1].numpy()) if found is not None else None
         use = GraphUse(key.kind, key.has_scores or key.num_tokens == key.num_requests)
         self._captured[key] = _Captured(graph, hidden, scores, use)
         spent_s = time.monotonic() - start_s

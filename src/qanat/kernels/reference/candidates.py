@@ -32,17 +32,17 @@ class Filter:
     Attributes:
         top_k: tokens kept; 0 keeps all.
         top_p: probability kept; 1 keeps all.
-        min_p: smallest probability kept, relative to the largest; 0 keeps all.
+        log_min_p: logarithm of the smallest probability kept, relative to the largest; -inf keeps all.
     """
 
     top_k: int
     top_p: float
-    min_p: float
+    log_min_p: float
 
     @property
     def is_open(self) -> bool:
         """True if every token passes."""
-        return self.top_k == 0 and self.top_p == 1.0 and self.min_p == 0.0
+        return self.top_k == 0 and self.top_p == 1.0 and self.log_min_p == -math.inf
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class _Limits:
     def __init__(self, values: Tensor, filters: Sequence[Filter]) -> None:
         device, vocab_size = values.device, values.shape[1]
         self._top_k = torch.tensor([[f.top_k or vocab_size] for f in filters], device=device)
-        log_min_p = [[math.log(f.min_p) if f.min_p > 0 else -math.inf] for f in filters]
+        log_min_p = [[f.log_min_p] for f in filters]
         self._log_min_p = torch.tensor(log_min_p, dtype=torch.float32, device=device)
         self._has_top_p = any(f.top_p < 1.0 for f in filters)
         top_p = [f.top_p if f.top_p < 1.0 else math.inf for f in filters]

@@ -36,10 +36,17 @@ def noise_key(seed: int, choice_index: int, position: int) -> int:
         choice_index: which of the request's n sequences.
         position: index of the token that is being chosen; prompt and output count.
     """
-    key = 0
-    for word in (seed, choice_index, position):
-        key = _mix64(((key ^ (word & _MASK_64)) + _GOLDEN_GAMMA) & _MASK_64)
-    return key
+    return position_key(sequence_key(seed, choice_index), position)
+
+
+def sequence_key(seed: int, choice_index: int) -> int:
+    """What the keys of all positions of a sequence begin with; see `noise_key`."""
+    return position_key(position_key(0, seed), choice_index)
+
+
+def position_key(key: int, position: int) -> int:
+    """The key of one position, from its sequence's; see `noise_key`."""
+    return _mix64(((key ^ (position & _MASK_64)) + _GOLDEN_GAMMA) & _MASK_64)
 
 
 def noise_bits(keys: Sequence[int], token_ids: Tensor) -> Tensor:

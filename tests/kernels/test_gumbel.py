@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qanat.worker.gumbel import gumbel_noise, noise_bits, noise_key
+from qanat.kernels.reference.gumbel import gumbel_noise, noise_bits, noise_key
 
 MASK_64 = 2**64 - 1
 MASK_32 = 2**32 - 1
