@@ -117,10 +117,10 @@ static void delta_inputs(const DeltaNetArguments& a, size_t first, size_t last) 
 }
 
 // One token: S <- e^g S; d = beta (v - k S); S <- S + k d; o = q S. Sums over the key dimensions are four chains. A line
-// that is absorbed only has no result, and its q is not read.
+// that is absorbed only has no result, and its q is not read. `ahead` is how far the columns lie that come next.
 template <int kBlocks, bool kHasResult>
 static inline void delta_token(const float* q, const float* k, Lanes decay, Lanes strength, const Lanes* v, size_t key_dim,
-                               const float* from, size_t from_stride, float* to, size_t to_stride, Lanes* out) {
+                               const float* from, size_t from_stride, float* to, size_t to_stride, size_t ahead, Lanes* out) {
     constexpr size_t kWidth = kBlocks * kLanes;
     alignas(64) float decayed[kMaxKeyDim * kWidth];
     Lanes sums[4][kBlocks], change[kBlocks];
@@ -128,13 +128,15 @@ static inline void delta_token(const float* q, const float* k, Lanes decay, Lane
         for (int b = 0; b < kBlocks; ++b) sums[c][b] = zero();
     for (size_t i = 0; i < key_dim; i += 4)
 #pragma GCC unroll 4
-        for (int c = 0; c < 4; ++c)
+        for (int c = 0; c < 4; ++c) {
+            for (int b = 0; ahead && b < kBlocks; ++b) __builtin_prefetch(from + (i + c) * from_stride + ahead + b * kLanes, 0, 2);
 #pragma GCC unroll 2
             for (int b = 0; b < kBlocks; ++b) {
                 const Lanes state = mul(load(from + (i + c) * from_stride + b * kLanes), decay);
                 store(decayed + (i + c) * kWidth + b * kLanes, state);
                 sums[c][b] = fma(broadcast(k[i + c]), state, sums[c][b]);
             }
+        }
     for (int b = 0; b < kBlocks; ++b) {
         const Lanes recalled = add(add(sums[0][b], sums[1][b]), add(sums[2][b], sums[3][b]));
         change[b] = mul(sub(v[b], recalled), strength);
@@ -163,7 +165,10 @@ static void delta_columns(const DeltaNetArguments& a, const Span& span, size_t h
     float* stored = a.states + (static_cast<size_t>(span.state_id) * a.num_value_heads + head) * a.key_dim * a.value_dim + column;
     const float* from = stored;
     size_t from_stride = a.value_dim;
+    // Memory is read in such short pieces that the core does not foresee the next ones.
+    size_t ahead = column + kWidth < a.value_dim ? kWidth : kWidth + (a.key_dim - 1) * a.value_dim;
     if (span.is_new) {
+        ahead = 0;
         for (size_t i = 0; i < a.key_dim * kWidth; i += kLanes) store(own + i, zero());
         from = own;
         from_stride = kWidth;
@@ -178,15 +183,16 @@ static void delta_columns(const DeltaNetArguments& a, const Span& span, size_t h
         Lanes v[kBlocks], out[kBlocks];
         for (int b = 0; b < kBlocks; ++b) v[b] = load(a.v + at * a.value_dim + column + b * kLanes);
         if (line < span.num_absorbed) {
-            delta_token<kBlocks, false>(q, k, decay, strength, v, a.key_dim, from, from_stride, to, to_stride, out);
+            delta_token<kBlocks, false>(q, k, decay, strength, v, a.key_dim, from, from_stride, to, to_stride, ahead, out);
         } else {
-            delta_token<kBlocks, true>(q, k, decay, strength, v, a.key_dim, from, from_stride, to, to_stride, out);
+            delta_token<kBlocks, true>(q, k, decay, strength, v, a.key_dim, from, from_stride, to, to_stride, ahead, out);
             const size_t row = static_cast<size_t>(span.first_row + line - span.num_absorbed);
             for (int b = 0; b < kBlocks; ++b)
                 store_any(a.out, (row * a.num_value_heads + head) * a.value_dim + column + b * kLanes, a.is_out_bf16, out[b]);
         }
         from = to;
         from_stride = to_stride;
+        ahead = 0;
     }
 }
 
