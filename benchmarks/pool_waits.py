@@ -1,6 +1,7 @@
 """How long a decode step waits at the meetings of its threads, by op, and what the threads compute of it.
 
-    pool_waits.py [--model FOLDER] [--load-format dummy] [--num-threads N] [--batch-size N] [--tokens N]
+    pool_waits.py [--model FOLDER] [--load-format dummy] [--quantization w8a8] [--num-threads N] [--batch-size N]
+                  [--tokens N]
 
 A line is a function of the native module that gives jobs to the threads. `waits` is the part of the step in which the
 thread that called had nothing left to do and others had not finished: no op may spend more than 5 % of a step so.
@@ -28,12 +29,21 @@ def main() -> None:
     )
     parser.add_argument("--model", default="demo/src/qanat_demo/model")
     parser.add_argument("--load-format", default="auto")
+    parser.add_argument(
+        "--quantization", default=None, help="w8a8 or w4a8, made while the weights are loaded"
+    )
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--num-threads", type=int, default=2)
     parser.add_argument("--batch-size", type=int, default=1)
     parser.add_argument("--tokens", type=int, default=128)
     wish = parser.parse_args()
-    llm = LLM(wish.model, load_format=wish.load_format, dtype=wish.dtype, num_threads=wish.num_threads)
+    llm = LLM(
+        wish.model,
+        load_format=wish.load_format,
+        quantization=wish.quantization,
+        dtype=wish.dtype,
+        num_threads=wish.num_threads,
+    )
     prompts = [[5 + i, 6, 7] for i in range(wish.batch_size)]
     sampling = SamplingParams(temperature=0, max_tokens=wish.tokens, ignore_eos=True)
     llm.generate(prompts, sampling)

@@ -182,7 +182,7 @@ class ModelRunner:
             pairs: rows.
             scores: of each row's newest token and its drafts, one row after the other.
         """
-        if not any(work.drafts for work, _ in pairs):
+        if self._drafter is None or not any(work.drafts for work, _ in pairs):
             self._choose(pairs, scores)
             return
         places, next_place = [], 0
@@ -211,18 +211,21 @@ class ModelRunner:
         drawn, are_finite = scores.choice.tolist()
         tokens = sample_tokens(scores.logits, states, self._limits.num_valid_token_ids, drawn)
         is_checked = self._limits.is_nan_check_enabled
-        chosen: list[tuple[int, _Pair]] = []
+        wanting: list[tuple[int, int, RowOutput]] = []
         for i, (work, output) in enumerate(pairs):
             is_finite = are_finite[i] or not is_checked
             if is_finite and tokens[i] != NO_TOKEN and not output.error:
                 output.token_ids.append(tokens[i])
                 work.state.append([tokens[i]])
-                chosen.append((i, (work, output)))
+                num_top = work.state.sampling.logprobs
+                if num_top is not None:
+                    wanting.append((i, num_top, output))
             elif not is_finite:
                 output.error = NOT_FINITE
             elif tokens[i] == NO_TOKEN:
                 output.error, output.error_code = _why_nothing_is_left(work.state)
-        _report_chosen(chosen, scores.logits)
+        if wanting:
+            _report_chosen(wanting, scores.logits)
 
     def _tell(self, pairs: Sequence[_Pair]) -> None:
         """Brings the tokens that rank 0 has just chosen to the other ranks' rows; NO_TOKEN where there is none."""
@@ -305,15 +308,8 @@ def _parts(pairs: Sequence[_Pair], max_places: int) -> Iterator[list[_Pair]]:
         yield part
 
 
-def _report_chosen(chosen: Sequence[tuple[int, _Pair]], logits: Tensor) -> None:
-    """Log-probabilities of tokens just chosen, each with the row of its scores, where they are wanted."""
-    wanting = [
-        (i, work.state.sampling.logprobs, output)
-        for i, (work, output) in chosen
-        if work.state.sampling.logprobs is not None
-    ]
-    if not wanting:
-        return
+def _report_chosen(wanting: Sequence[tuple[int, int, RowOutput]], logits: Tensor) -> None:
+    """Log-probabilities of tokens just chosen: the row of their scores, how many others are wanted, where they go."""
     places = [i for i, _, _ in wanting]
     rows = logits[: len(places)] if places[-1] + 1 == len(places) else logits[places]
     entries = token_logprobs(

@@ -155,9 +155,8 @@ class GraphRunner:
         self._buffers.fill(works)
         captured.graph.replay()
         use = captured.use
-        if (
-            capture_s or captured.scores is None
-        ):  # else there was nothing to capture, and no output outside the graph
+        # Else there was nothing to capture, and no output outside the graph.
+        if capture_s or captured.scores is None:
             use = msgspec.structs.replace(use, capture_s=capture_s, num_arena_misses=self._new_misses())
         return Forward(captured.hidden, captured.scores, use)
 
