@@ -71,13 +71,15 @@ void fill_units(Runtime& runtime, const Inside& inside, bool is_bf16, size_t fir
     inside.rows->fill({inside.units, is_bf16, 1, inside.inner, 0}, first, last);
 }
 
-void share_units(Runtime& runtime, const Inside& routed, const Inside& shared, bool is_bf16) {
+void share_units(Runtime& runtime, const Inside& routed, const Inside& shared, bool is_bf16,
+                 const char* op = __builtin_FUNCTION()) {
     const size_t num_routed = routed.num_rows;
     const double cost = 20 * double(num_routed * routed.inner + shared.num_rows * shared.inner);
-    runtime.pool().run(num_routed + shared.num_rows, cost, [&](size_t begin, size_t end) {
+    const auto part = [&](size_t begin, size_t end) {
         fill_units(runtime, routed, is_bf16, begin, std::min(end, num_routed));
         fill_units(runtime, shared, is_bf16, std::max(begin, num_routed) - num_routed, std::max(end, num_routed) - num_routed);
-    });
+    };
+    runtime.pool().run(num_routed + shared.num_rows, cost, part, op);
 }
 
 }  // namespace

@@ -33,7 +33,8 @@ size_t prepared_bytes(const std::vector<LinearTarget>& targets, size_t num_rows)
 }
 
 // Makes the rows ready for each matrix, once for all that read them alike.
-const Prepared* prepare(Runtime& runtime, const Rows& x, size_t num_rows, const std::vector<LinearTarget>& targets) {
+const Prepared* prepare(Runtime& runtime, const Rows& x, size_t num_rows, const std::vector<LinearTarget>& targets,
+                        const char* op = __builtin_FUNCTION()) {
     Prepared* prepared = runtime.scratch().take<Prepared>(targets.size());
     size_t num_values = 0;
     for (size_t i = 0; i < targets.size(); ++i) {
@@ -44,10 +45,11 @@ const Prepared* prepare(Runtime& runtime, const Rows& x, size_t num_rows, const 
         if (first == i && !targets[i].shared) num_values += num_rows * view.num_inputs;
     }
     if (num_values == 0) return prepared;
-    runtime.pool().run(num_rows, double(num_values), [&](size_t begin, size_t end) {
+    const auto part = [&](size_t begin, size_t end) {
         for (size_t i = 0; i < targets.size(); ++i)
             if (!targets[i].shared && first_alike(targets, i) == i) prepared[i].fill(x, begin, end);
-    });
+    };
+    runtime.pool().run(num_rows, double(num_values), part, op);
     return prepared;
 }
 

@@ -16,10 +16,10 @@ Prepared::Prepared(Runtime& runtime, const PackedView& packed, size_t num_rows, 
     else wide_ = static_cast<float*>(memory);
 }
 
-void Prepared::fill(const Rows& x, size_t num_rows) const {
+void Prepared::fill(const Rows& x, size_t num_rows, const char* op) const {
     if (is_ready_) return;
-    runtime_.pool().run(num_rows, double(num_rows * packed_.num_inputs),
-                        [&](size_t begin, size_t end) { fill(x, begin, end); });
+    const auto part = [&](size_t begin, size_t end) { fill(x, begin, end); };
+    runtime_.pool().run(num_rows, double(num_rows * packed_.num_inputs), part, op);
 }
 
 void Prepared::fill(const Rows& x, size_t begin, size_t end) const {

@@ -26,7 +26,7 @@ public:
     Prepared(Runtime& runtime, const PackedView& packed, size_t num_rows, void* shared = nullptr);
 
     // Makes all rows ready that are not, on all threads.
-    void fill(const Rows& x, size_t num_rows) const;
+    void fill(const Rows& x, size_t num_rows, const char* op = __builtin_FUNCTION()) const;
     // Makes some rows ready; each is independent of the others.
     void fill(const Rows& x, size_t begin, size_t end) const;
     // Rows and panels of a product with a matrix of that shape.

@@ -88,7 +88,12 @@ def test_kernels_covers_every_op_of_the_model(model: str, capsys: pytest.Capture
     assert {result["op"] for result in results} == {
         "embedding",
         "linear",
+        "linears",
         "logits",
+        "share_rows",
+        "shared_add_rms_norm",
+        "shared_gated_rms_norm",
+        "shared_swiglu",
         "swiglu",
         "rms_norm",
         "add_rms_norm",
@@ -100,6 +105,7 @@ def test_kernels_covers_every_op_of_the_model(model: str, capsys: pytest.Capture
         "moe_route",
         "moe_experts",
         "moe_combine",
+        "moe_mixture",
     }
     assert {result["rows"] for result in results} == {2, 70}
     assert {result["kind"] for result in results} == {"bf16", "int8"}

@@ -74,7 +74,7 @@ def _matrix(shape: tuple[int, ...], kind: str) -> Tensor | QuantisedMatrix:
     return random_values(*shape, dtype=VALUE_TYPES[kind]) * scale
 
 
-def _packed(shape: tuple[int, ...], kind: str, provider: str, op: str, count: int) -> list[Any]:
+def packed_copies(shape: tuple[int, ...], kind: str, provider: str, op: str, count: int) -> list[Any]:
     """So many copies of the same weights, each in memory of its own."""
     source, pack = _matrix(shape, kind), function_of(op, provider)
     return [_own(pack(source), source) for _ in range(count)]
@@ -89,7 +89,7 @@ def _own(packed: Any, source: Tensor | QuantisedMatrix) -> Any:
     return replace(source, values=source.values.clone())
 
 
-def _stored_bytes(num_values: int, num_inputs: int, kind: str) -> int:
+def stored_bytes(num_values: int, num_inputs: int, kind: str) -> int:
     """Of so many values in rows of so many inputs, their scales included."""
     if kind == "int8":
         return num_values + num_values // num_inputs * 4
@@ -98,7 +98,8 @@ def _stored_bytes(num_values: int, num_inputs: int, kind: str) -> int:
     return num_values * VALUE_TYPES[kind].itemsize
 
 
-def _operands(kind: str) -> str:
+def operands_of(kind: str) -> str:
+    """What products with weights of this kind compute with."""
     return INT8 if kind in ("int8", "int4") else FLOAT
 
 
@@ -107,15 +108,15 @@ def _linear(names: list[str], shape: Shape, rows: int, kind: str) -> Case:
 
     def prepare(provider: str, count: int) -> list[Call]:
         linear, x = function_of("linear", provider), random_values(rows, inputs, dtype=VALUE_TYPES[kind])
-        weights = _packed(shape, kind, provider, "pack_matrix", count)
+        weights = packed_copies(shape, kind, provider, "pack_matrix", count)
         return [lambda weight=weight: linear(x, weight) for weight in weights]
 
     part = f"{', '.join(names)} {outputs} x {inputs}"
     moved = (
-        _stored_bytes(outputs * inputs, inputs, kind) + rows * (inputs + outputs) * VALUE_TYPES[kind].itemsize
+        stored_bytes(outputs * inputs, inputs, kind) + rows * (inputs + outputs) * VALUE_TYPES[kind].itemsize
     )
     return Case(
-        "linear", part, rows, kind, moved, float(rows * outputs * inputs), _operands(kind), True, prepare
+        "linear", part, rows, kind, moved, float(rows * outputs * inputs), operands_of(kind), True, prepare
     )
 
 
@@ -124,15 +125,15 @@ def _logits(shape: Shape, rows: int, kind: str) -> Case:
 
     def prepare(provider: str, count: int) -> list[Call]:
         logits, hidden = function_of("logits", provider), random_values(rows, inputs, dtype=VALUE_TYPES[kind])
-        weights = _packed(shape, kind, provider, "pack_matrix", count)
+        weights = packed_copies(shape, kind, provider, "pack_matrix", count)
         return [lambda weight=weight: logits(hidden, weight) for weight in weights]
 
-    moved = _stored_bytes(outputs * inputs, inputs, kind) + rows * (
+    moved = stored_bytes(outputs * inputs, inputs, kind) + rows * (
         inputs * VALUE_TYPES[kind].itemsize + outputs * 4
     )
     part = f"head {outputs} x {inputs}"
     return Case(
-        "logits", part, rows, kind, moved, float(rows * outputs * inputs), _operands(kind), True, prepare
+        "logits", part, rows, kind, moved, float(rows * outputs * inputs), operands_of(kind), True, prepare
     )
 
 
@@ -141,7 +142,7 @@ def _embedding(shape: Shape, rows: int, kind: str) -> Case:
 
     def prepare(provider: str, count: int) -> list[Call]:
         embedding = function_of("embedding", provider)
-        [table] = _packed(shape, kind, provider, "pack_matrix", 1)
+        [table] = packed_copies(shape, kind, provider, "pack_matrix", 1)
         ids = [torch.randint(num_rows, (rows,)) for _ in range(count)]
         return [lambda some=some: embedding(some, table) for some in ids]
 
@@ -159,13 +160,13 @@ def _experts(moe: MoeConfig, hidden: int, rows: int, kind: str) -> Case:
             function_of("moe_experts", provider),
             random_values(rows, hidden, dtype=VALUE_TYPES[kind]),
         )
-        [gate_up] = _packed((num_experts, 2 * inner, hidden), kind, provider, "pack_experts", 1)
-        [down] = _packed((num_experts, hidden, inner), kind, provider, "pack_experts", 1)
+        [gate_up] = packed_copies((num_experts, 2 * inner, hidden), kind, provider, "pack_experts", 1)
+        [down] = packed_copies((num_experts, hidden, inner), kind, provider, "pack_experts", 1)
         ids = [torch.rand(rows, num_experts).topk(top_k, -1).indices for _ in range(count)]
         return [lambda some=some: experts(x, some, gate_up, down) for some in ids]
 
     moved = (
-        int(chosen * _stored_bytes(one_expert, hidden, kind)) + 2 * rows * hidden * VALUE_TYPES[kind].itemsize
+        int(chosen * stored_bytes(one_expert, hidden, kind)) + 2 * rows * hidden * VALUE_TYPES[kind].itemsize
     )
     part = f"{top_k} of {num_experts}, {inner} x {hidden}"
     return Case(
