@@ -19,17 +19,9 @@ void Tape::end() {
 }
 
 void Tape::replay() const {
-    if (!is_timed_.load(std::memory_order_relaxed)) {
+    run_one([this] {
         for (const std::function<void()>& op : ops_) op();
-        return;
-    }
-    int64_t busy_ns = 0;
-    for (const std::function<void()>& op : ops_) {
-        const int64_t start = now_ns();
-        op();
-        busy_ns += now_ns() - start;
-    }
-    busy_ns_.fetch_add(busy_ns, std::memory_order_relaxed);
+    });
 }
 
 void Tape::set_timed(bool is_timed) {

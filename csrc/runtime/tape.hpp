@@ -26,7 +26,8 @@ public:
     void replay() const;
     size_t num_ops() const { return ops_.size(); }
 
-    // Whether ops are timed, and the nanoseconds that they took since it was switched on, of all threads that call them.
+    // Whether ops are timed, and the nanoseconds that they took since it was switched on, of all threads that call them. A
+    // replay is timed as one: the clock would take longer than what lies between its ops.
     static void set_timed(bool is_timed);
     static int64_t busy_ns() { return busy_ns_.load(std::memory_order_relaxed); }
 
