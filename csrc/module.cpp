@@ -145,8 +145,9 @@ void bind_packed(nb::module_& m) {
             self.fill_quantised(at<const int8_t>(values), at<const float>(scales), at<const float>(bias));
         })
         .def("move_to", [](PackedMatrix& self, Address address) {
+            std::unique_ptr<Region> given_up;
             nb::gil_scoped_release free;
-            self.move_to(at(address));
+            given_up = self.move_to(at(address));
         })
         .def_prop_ro("address", [](const PackedMatrix& p) { return reinterpret_cast<Address>(p.view().data); })
         .def_prop_ro("size_bytes", &PackedMatrix::size_bytes);

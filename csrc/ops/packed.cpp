@@ -9,9 +9,30 @@
 
 namespace qanat {
 
+namespace {
+
+// Matrices stand close behind each other in slabs: huge pages for each of its own would leave the last one's rest unused,
+// or unread on small pages.
+constexpr size_t kSlabBytes = size_t(64) << 20;
+
+std::unique_ptr<Region> take_memory(size_t size_bytes) {
+    static std::weak_ptr<Arena> last_slab;
+    std::shared_ptr<Arena> slab = last_slab.lock();
+    void* data = slab ? slab->take(size_bytes) : nullptr;
+    if (!data) {
+        slab = std::make_shared<Arena>(std::max(size_bytes, kSlabBytes));
+        data = slab->take(size_bytes);
+        if (size_bytes < kSlabBytes) last_slab = slab;
+    }
+    return std::make_unique<Region>(slab, data, size_bytes);
+}
+
+}  // namespace
+
 PackedMatrix::PackedMatrix(const PackedView& shape, size_t num_matrices, const void* address)
-    : view_(shape), num_matrices_(num_matrices), buffer_(address ? 0 : num_matrices * shape.size_bytes()) {
-    view_.data = address ? address : buffer_.data();
+    : view_(shape), num_matrices_(num_matrices) {
+    if (!address) memory_ = take_memory(num_matrices * shape.size_bytes());
+    view_.data = address ? address : memory_->data;
 }
 
 namespace {
@@ -31,10 +52,10 @@ void share_panels(Runtime& runtime, const PackedMatrix& matrix, const Pack& pack
 
 }  // namespace
 
-void PackedMatrix::move_to(const void* address) {
+std::unique_ptr<Region> PackedMatrix::move_to(const void* address) {
     std::lock_guard<std::mutex> turn(Runtime::get().turn());
     view_.data = address;
-    buffer_ = Buffer(0);
+    return std::move(memory_);
 }
 
 void PackedMatrix::fill_plain(const void* source, size_t stride, size_t matrix_stride) {
@@ -43,7 +64,7 @@ void PackedMatrix::fill_plain(const void* source, size_t stride, size_t matrix_s
     const size_t width = view_.is_bf16() ? 2 : 4;
     share_panels(runtime, *this, [&](size_t index, size_t first, size_t last) {
         const char* from = static_cast<const char*>(source) + index * matrix_stride * width;
-        void* to = static_cast<char*>(buffer_.data()) + index * view_.size_bytes();
+        void* to = static_cast<char*>(memory_->data) + index * view_.size_bytes();
         runtime.kernels().pack({from, stride, view_, to}, first, last);
     });
 }
@@ -57,7 +78,7 @@ void PackedMatrix::fill_quantised(const int8_t* values, const float* scales, con
                                                scales + index * num_scales,
                                                bias ? bias + index * view_.num_outputs : nullptr,
                                                view_,
-                                               static_cast<char*>(buffer_.data()) + index * view_.size_bytes()};
+                                               static_cast<char*>(memory_->data) + index * view_.size_bytes()};
         runtime.quantised().of(view_.kind).pack(arguments, first, last);
     });
 }

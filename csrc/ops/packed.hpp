@@ -1,6 +1,9 @@
 // Packed matrices and the memory that they lie in: their own, or a file's that someone else mapped.
 #pragma once
 
+#include <memory>
+
+#include "../runtime/arena.hpp"
 #include "../runtime/runtime.hpp"
 
 namespace qanat {
@@ -9,7 +12,7 @@ namespace qanat {
 class PackedMatrix {
 public:
     // `shape` says kind and sizes. With an address the matrices are already there, and stay; otherwise memory is made
-    // for them, which one of the functions below fills.
+    // for them, which one of the functions below fills. Making and destroying it need the interpreter's lock.
     PackedMatrix(const PackedView& shape, size_t num_matrices, const void* address);
 
     // From matrices of the type itself, rows `stride` elements apart, matrices `matrix_stride`.
@@ -17,8 +20,8 @@ public:
     // From contiguous int8 values [num_matrices][num_outputs][num_inputs], fp32 scales and biases (null: none).
     void fill_quantised(const int8_t* values, const float* scales, const float* bias);
 
-    // Uses a copy of the same matrices at another address from the next op on; memory of its own is given up.
-    void move_to(const void* address);
+    // Uses a copy of the same matrices at another address from the next op on; returns the memory that was its own.
+    [[nodiscard]] std::unique_ptr<Region> move_to(const void* address);
 
     const PackedView& view() const { return view_; }
     PackedView view(size_t index) const {
@@ -32,7 +35,7 @@ public:
 private:
     PackedView view_;
     size_t num_matrices_;
-    Buffer buffer_;
+    std::unique_ptr<Region> memory_;  // null: it lies in someone else's
 };
 
 }  // namespace qanat

@@ -15,27 +15,23 @@ namespace {
 constexpr size_t kHugePage = size_t(2) << 20;
 
 #if defined(__linux__)
-// Smaller pieces come from the allocator. Larger ones have pages of their own: among what is allocated and freed while
-// a model is loaded, they would leave holes that nobody uses again.
-constexpr size_t kMinMapped = size_t(128) << 10;
+size_t rounded_up(size_t size_bytes) { return (size_bytes + kHugePage - 1) / kHugePage * kHugePage; }
 
-size_t mapped_bytes(size_t size_bytes) {
-    constexpr size_t kLargestPage = size_t(64) << 10;  // Of Linux on aarch64.
-    return (size_bytes + kLargestPage - 1) / kLargestPage * kLargestPage;
-}
-
-// Pages for so many bytes, from a multiple of the alignment on.
-void* map_pages(size_t size_bytes, size_t alignment) {
-    const size_t own = mapped_bytes(size_bytes), all = own + alignment;
+// Whole huge pages; none of them takes memory before it is written to.
+void* map_huge_pages(size_t size_bytes) {
+    const size_t own = rounded_up(size_bytes), all = own + kHugePage;
     void* start = mmap(nullptr, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (start == MAP_FAILED) throw std::bad_alloc();
-    const uintptr_t first = reinterpret_cast<uintptr_t>(start);
-    const uintptr_t chosen = (first + alignment - 1) / alignment * alignment;
+    const uintptr_t first = reinterpret_cast<uintptr_t>(start), chosen = rounded_up(first);
     if (chosen > first) munmap(start, chosen - first);
-    const uintptr_t end = chosen + own;
-    if (first + all > end) munmap(reinterpret_cast<void*>(end), first + all - end);
+    if (first + kHugePage > chosen) munmap(reinterpret_cast<void*>(chosen + own), first + kHugePage - chosen);
+    // A wish: a system that has none left gives small pages.
+    madvise(reinterpret_cast<void*>(chosen), own, MADV_HUGEPAGE);
     return reinterpret_cast<void*>(chosen);
 }
+
+// Among what is allocated and freed while a model is loaded, large pieces would leave holes that nobody uses again.
+bool is_mapped(size_t size_bytes) { return size_bytes >= kHugePage; }
 #endif
 
 }  // namespace
@@ -43,12 +39,8 @@ void* map_pages(size_t size_bytes, size_t alignment) {
 Buffer::Buffer(size_t size_bytes) : data_(nullptr), size_bytes_(size_bytes) {
     if (!size_bytes) return;
 #if defined(__linux__)
-    if (size_bytes >= kMinMapped) {
-        const bool has_huge_pages = size_bytes >= kHugePage;
-        data_ = map_pages(size_bytes, has_huge_pages ? kHugePage : kMinMapped);
-        // A wish: a system that has none left gives small pages. The last, broken one stays small: whole, it would take
-        // memory that nothing lies in.
-        if (has_huge_pages) madvise(data_, size_bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
+    if (is_mapped(size_bytes)) {
+        data_ = map_huge_pages(size_bytes);
         return;
     }
 #endif
@@ -57,8 +49,8 @@ Buffer::Buffer(size_t size_bytes) : data_(nullptr), size_bytes_(size_bytes) {
 
 Buffer::~Buffer() {
 #if defined(__linux__)
-    if (data_ && size_bytes_ >= kMinMapped) {
-        munmap(data_, mapped_bytes(size_bytes_));
+    if (data_ && is_mapped(size_bytes_)) {
+        munmap(data_, rounded_up(size_bytes_));
         return;
     }
 #endif

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import logging
-import mmap
 import threading
 import time
 from collections.abc import Callable
@@ -12,12 +11,12 @@ from collections.abc import Callable
 import numpy as np
 
 from qanat.core.cache_entry import CHUNK_BYTES
+from qanat.core.huge_pages import HAS_HUGE_PAGES, map_huge_pages
 from qanat.models.packed_cache import MIB, MappedWeights, work_beside_others
 
 logger = logging.getLogger(__name__)
 
 ALIGNMENT = 64
-_HUGE_PAGE_ADVICE = getattr(mmap, "MADV_HUGEPAGE", None)
 
 
 def copy_in_background(mapped: MappedWeights, why_not: Callable[[], str]) -> threading.Thread:
@@ -37,18 +36,16 @@ def copy_in_background(mapped: MappedWeights, why_not: Callable[[], str]) -> thr
 def _copy(mapped: MappedWeights, why_not: Callable[[], str]) -> None:
     work_beside_others()
     begin = time.monotonic()
-    reason = why_not() if _HUGE_PAGE_ADVICE is not None else "this system has no advice for huge pages"
+    reason = why_not() if HAS_HUGE_PAGES else "this system has no advice for huge pages"
     if reason:
         logger.info("Packed weights stay mapped: %s", reason)
         return
     sizes = [-(-weight.nbytes // ALIGNMENT) * ALIGNMENT for weight in mapped.weights]
     try:
-        region = mmap.mmap(-1, sum(sizes), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        region = map_huge_pages(sum(sizes))
     except (OSError, ValueError) as error:
         logger.info("Packed weights stay mapped: %s", error)
         return
-    if _HUGE_PAGE_ADVICE is not None:
-        region.madvise(_HUGE_PAGE_ADVICE)
     mapped.hold(region)
     address = int(np.frombuffer(region, dtype=np.uint8).ctypes.data)
     for weight, size in zip(mapped.weights, sizes, strict=True):

@@ -23,6 +23,7 @@ from qanat.models.packed_cache import MappedWeights, open_cache
 from qanat.models.packed_key import PackedIdentity
 from qanat.models.quantised import open_scheme
 from qanat.models.registry import build_model
+from qanat.models.temporaries import temporaries_given_back
 from qanat.models.units import LoadUnit, load_units
 from qanat.models.weights import Part
 from qanat.platforms.groups import ParallelGroup, SingleGroup
@@ -115,10 +116,11 @@ def load_model(
     plan = make_plan(model, parameters, checkpoint, is_head_known=mapped is not None)
     check_complete(model, parameters, plan, checkpoint)
     filling = Filling(model, plan, checkpoint, torch.device(device))
-    for unit in units:
-        for num_done in filling.load(unit, mapped.restore(unit) if mapped is not None else frozenset()):
-            if progress is not None:
-                progress(num_done, len(parameters))
+    with temporaries_given_back():
+        for unit in units:
+            for num_done in filling.load(unit, mapped.restore(unit) if mapped is not None else frozenset()):
+                if progress is not None:
+                    progress(num_done, len(parameters))
     if kept is not None:
         kept.keep(units)
     return model, filling.report(begin, len(parameters), mapped)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import mmap
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from qanat.core.cache_spec import CacheRegion, CacheSpec
+from qanat.core.huge_pages import map_huge_pages
 
 DTYPES = {
     "float32": torch.float32,
@@ -81,5 +81,4 @@ def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> 
     size_bytes = math.prod(shape) * dtype.itemsize
     if device.type != "cpu" or not size_bytes:
         return torch.zeros(shape, dtype=dtype, device=device)
-    pages = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    return torch.frombuffer(pages, dtype=dtype).view(shape)
+    return torch.frombuffer(map_huge_pages(size_bytes), dtype=dtype).view(shape)

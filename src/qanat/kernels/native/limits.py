@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from qanat.core.huge_pages import map_huge_pages
 from qanat.core.samples import Samples
 from qanat.kernels.native.module import native
 
@@ -26,7 +27,7 @@ class Limits:
     Attributes:
         num_threads: that measured.
         read_size_bytes: what was read in turn; little of it can be in a cache where it is larger than that.
-        read_bytes_per_s: of memory.
+        read_bytes_per_s: of memory, on huge pages where the system gives them.
         macs_per_s: multiply-adds by (instruction set, operands); `INT8` or `FLOAT`.
     """
 
@@ -75,8 +76,8 @@ def measure_limits(
     module = native()
     size_bytes = max(read_size_bytes // _GRANULE, 1) * _GRANULE
     loops = [(name, operands) for name, operands in module.rate_loops() if not names or name in names]
-    memory = torch.empty(size_bytes + 64, dtype=torch.uint8).fill_(1)
-    start = memory.data_ptr() + -memory.data_ptr() % 64
+    memory = torch.frombuffer(map_huge_pages(size_bytes), dtype=torch.uint8).fill_(1)
+    start = memory.data_ptr()
     module.read_seconds(start, size_bytes)
     reads: list[float] = []
     rates: dict[tuple[str, str], list[float]] = {loop: [] for loop in loops}
