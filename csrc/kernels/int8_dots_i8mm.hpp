@@ -6,7 +6,7 @@
 namespace qanat {
 namespace QANAT_ISA {
 
-constexpr int kDotPanels = 1, kDotRows = 4;
+constexpr int kDotPanels = 1, kDotRows = 4, kSingleRowPanels = 1;
 
 // Eight inputs of two rows; of the last row twice where the number of rows is odd.
 template <int kRows>

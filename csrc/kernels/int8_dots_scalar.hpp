@@ -6,7 +6,7 @@
 namespace qanat {
 namespace QANAT_ISA {
 
-constexpr int kDotPanels = 1, kDotRows = 1;
+constexpr int kDotPanels = 1, kDotRows = 1, kSingleRowPanels = 1;
 
 // The sums over a segment of each row with the 16 outputs of a panel, as fp32.
 template <int kRows, int kPanels>

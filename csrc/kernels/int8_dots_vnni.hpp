@@ -33,6 +33,7 @@ QANAT_INLINE Words dot_words(Words sums, Words w, Words x) {
 QANAT_INLINE Lanes as_floats(const Words* x) { return {_mm256_cvtepi32_ps(x[0]), _mm256_cvtepi32_ps(x[1])}; }
 #endif
 constexpr size_t kWordBytes = sizeof(Words);
+constexpr int kSingleRowPanels = 4;
 constexpr size_t kAhead = 2048;  // bytes that are fetched before they are needed
 
 // The sums over a segment of each row with the outputs of each panel, as fp32; `x_sums` of each row's own values.
@@ -44,12 +45,12 @@ QANAT_INLINE void segment_dots(const int8_t* const* x, const int8_t* const* w, s
     Words totals[kRows][kAll];
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int i = 0; i < kAll; ++i) totals[r][i] = same_words(-128 * x_sums[r]);
     size_t k = 0;
     do {  // a segment is never empty
         Words weights[kAll];
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int i = 0; i < kAll; ++i) {
             const int8_t* from = w[i / kParts] + k * 16 + i % kParts * kWordBytes;
             weights[i] = exchange(load_words(from), top_bits);
@@ -60,14 +61,14 @@ QANAT_INLINE void segment_dots(const int8_t* const* x, const int8_t* const* w, s
             int32_t four;
             __builtin_memcpy(&four, x[r] + k, 4);
             const Words inputs = same_words(four);
-#pragma GCC unroll 2
+#pragma GCC unroll 4
             for (int i = 0; i < kAll; ++i) totals[r][i] = dot_words(totals[r][i], weights[i], inputs);
         }
         k += 4;
     } while (k < length);
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int p = 0; p < kPanels; ++p) dots[p][r] = as_floats(&totals[r][p * kParts]);
 }
 

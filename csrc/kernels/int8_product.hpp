@@ -1,7 +1,8 @@
 // Products of int8 activations with int8 matrices. Each segment's sum is exact, so its order is free; what comes after it
 // is fp32 and fixed: times the activations' scale, times the output's, joined by the tree of linear.hpp, plus the bias.
 //
-// The file of an instruction set gives segment_dots<rows, panels>, and kDotRows and kDotPanels, its block of rows and panels.
+// The file of an instruction set gives segment_dots<rows, panels>, kDotRows and kDotPanels, its block of rows and panels, and
+// kSingleRowPanels, those that one row alone takes together: from as many places memory is read fastest.
 #pragma once
 
 #include "arguments.hpp"
@@ -29,15 +30,19 @@ QANAT_INLINE size_t in_row(const QuantisedArguments& a, size_t row) {
     return a.in_rows ? static_cast<size_t>(a.in_rows[row]) : row;
 }
 
-// One row's results of a panel from its segments' scaled sums, `stride` apart.
-QANAT_INLINE void finish_row(const QuantisedArguments& a, const Lanes* parts, size_t stride, size_t row, size_t panel) {
-    const Lanes low = add(add(parts[0], parts[stride]), add(parts[2 * stride], parts[3 * stride]));
-    const Lanes high = add(add(parts[4 * stride], parts[5 * stride]), add(parts[6 * stride], parts[7 * stride]));
-    Lanes total = add(low, high);
+// One row's results of a panel from the sum of its segments.
+QANAT_INLINE void store_row(const QuantisedArguments& a, Lanes total, size_t row, size_t panel) {
     if (a.packed.has_bias) total = add(total, load(scales_of(a.packed, a.packed.panel(panel)) + kPanelOutputs));
     const size_t first = panel * kPanelOutputs;
     const size_t out_row = a.out_rows ? static_cast<size_t>(a.out_rows[row]) : row;
     store_any(a.out, out_row * a.out_stride + first, a.is_out_bf16, total, lanes_left(a.packed.num_outputs, first));
+}
+
+// The same from its segments' scaled sums, `stride` apart.
+QANAT_INLINE void finish_row(const QuantisedArguments& a, const Lanes* parts, size_t stride, size_t row, size_t panel) {
+    const Lanes low = add(add(parts[0], parts[stride]), add(parts[2 * stride], parts[3 * stride]));
+    const Lanes high = add(add(parts[4 * stride], parts[5 * stride]), add(parts[6 * stride], parts[7 * stride]));
+    store_row(a, add(low, high), row, panel);
 }
 
 template <int kRows, int kPanels>
@@ -96,6 +101,9 @@ static void int8_panels(const QuantisedArguments& a, size_t first_row, size_t la
 static void linear_int8(const QuantisedArguments& a, size_t first_row, size_t last_row, size_t first_panel,
                         size_t last_panel) {
     size_t panel = first_panel;
+    if (last_row - first_row == 1)
+        for (; panel + kSingleRowPanels <= last_panel; panel += kSingleRowPanels)
+            int8_block<1, kSingleRowPanels>(a, first_row, panel);
     for (; panel + kDotPanels <= last_panel; panel += kDotPanels) int8_panels<kDotPanels>(a, first_row, last_row, panel);
     for (; panel < last_panel; ++panel) int8_panels<1>(a, first_row, last_row, panel);
 }
