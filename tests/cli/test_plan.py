@@ -34,7 +34,7 @@ def test_the_sum_is_right_to_the_byte(model: str, capsys: pytest.CaptureFixture[
     assert memory["budget_bytes"] == 2**30
     assert memory["blocks_bytes"] == memory["num_blocks"] * memory["block_bytes"]
     assert memory["states_bytes"] == 8 * memory["state_bytes"]
-    parts = ("weight_bytes", "workspace_bytes", "blocks_bytes", "states_bytes")
+    parts = ("weight_bytes", "workspace_bytes", "blocks_bytes", "states_bytes", "checkpoints_bytes")
     assert memory["total_bytes"] == sum(memory[part] for part in parts) <= memory["budget_bytes"]
     # One attention layer: keys and values, 64 tokens, 2 heads, 16 dimensions, 2 bytes.
     assert memory["block_bytes"] == 2 * 64 * 2 * 16 * 2
@@ -58,7 +58,6 @@ def test_every_setting_of_the_engine_is_there_with_a_reason(
         "download_dir",
         "trust_remote_code",
         "gpu_memory_utilization",
-        "enable_prefix_caching",
         "async_scheduling",
         "distributed_executor_backend",
         "pipeline_parallel_size",

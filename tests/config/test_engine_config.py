@@ -11,9 +11,9 @@ from qanat.config.values import Kind
 from qanat.core.errors import ConfigError
 
 
-def test_there_are_about_a_hundred_settings_in_eleven_groups() -> None:
-    assert len(GROUPS) == 11
-    assert 40 <= len(OPTIONS) <= 105
+def test_there_are_about_a_hundred_settings_in_twelve_groups() -> None:
+    assert len(GROUPS) == 12
+    assert 40 <= len(OPTIONS) <= 110
     assert set(OPTIONS) == {
         field.name
         for field in dataclasses.fields(EngineConfig)

@@ -22,7 +22,7 @@ def test_the_plan_is_the_engines(server: AppServer) -> None:
     assert plan["settings"]["served_model_names"] == ["scripted", "scripted-alias"]
     assert plan["settings"]["model"]["vocab_size"] == 8192
     memory = plan["memory"]
-    parts = ("weight_bytes", "workspace_bytes", "blocks_bytes", "states_bytes")
+    parts = ("weight_bytes", "workspace_bytes", "blocks_bytes", "states_bytes", "checkpoints_bytes")
     assert memory["total_bytes"] == sum(memory[name] for name in parts) == engine.memory_plan.total_bytes
     assert memory["blocks_bytes"] == memory["num_blocks"] * memory["block_bytes"] > 0
     assert plan["capacity"][0] == {"num_tokens": 1024, "num_requests": 32}

@@ -27,6 +27,7 @@ class Simulation:
         self.loop = StepLoop(
             num_blocks=workload.num_blocks,
             num_states=workload.num_states,
+            num_checkpoints=workload.num_checkpoints,
             block_size=workload.block_size,
             max_draft_tokens=workload.max_draft_tokens,
             overlap_depth=workload.overlap_depth,
@@ -82,9 +83,12 @@ class Simulation:
 
     def request(self, index: int, arrival: Arrival) -> Request:
         now_s = self.loop.clock.now_s
+        num_common = min(arrival.num_common_tokens, arrival.num_prompt_tokens)
+        common = [(arrival.family + 3 * place) % 83 for place in range(num_common)]
+        own = [(index + 7 * place) % 89 for place in range(num_common, arrival.num_prompt_tokens)]
         request = make_request(
             f"r{index}",
-            arrival.num_prompt_tokens,
+            common + own,
             arrival.max_tokens,
             priority=arrival.priority,
             min_tokens=min(arrival.min_tokens, arrival.max_tokens),
@@ -97,6 +101,7 @@ class Simulation:
             first_token_deadline_s=after(now_s, arrival.first_token_deadline_s),
             request_seed=index,
             choice_index=index % 3,
+            boundaries=[num_common],
         )
         # A continuation carries the first tokens of the output that it would have anyway.
         whole = undisturbed_output(request, self.loop.executor.vocab_size)
@@ -127,7 +132,8 @@ class Simulation:
             request = loop.requests[new.request_id]
             if request.num_preemptions == 0:
                 self.first_admissions.setdefault(request.owner, []).append(int(new.request_id[1:]))
-        if workload.policy == "fcfs":
+        # Where prefixes are reused, who waits for another's prefix is passed by others.
+        if workload.policy == "fcfs" and workload.num_checkpoints is None:
             assert all(numbers == sorted(numbers) for numbers in self.first_admissions.values())
 
     def check_stall(self, batch: ScheduledBatch) -> None:

@@ -14,11 +14,14 @@ class Arrival:
     Attributes:
         gap: steps after the arrival before it.
         owner: whose it is, taken modulo the workload's number of owners.
+        family, num_common_tokens: so many leading tokens it has in common with others of its family.
         deadline_s, queue_deadline_s, first_token_deadline_s: after arrival; a step takes 0.01 s.
     """
 
     gap: int
     num_prompt_tokens: int
+    family: int
+    num_common_tokens: int
     max_tokens: int
     priority: int
     owner: int
@@ -37,12 +40,13 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Workload:
-    """A configuration and what arrives."""
+    """A configuration and what arrives. Prefixes are reused unless `num_checkpoints` is None."""
 
     policy: str
     block_size: int
     num_blocks: int
     num_states: int
+    num_checkpoints: int | None
     max_num_seqs: int
     max_num_batched_tokens: int
     long_prefill_token_threshold: int
@@ -69,6 +73,8 @@ def arrivals(*, is_crowded: bool) -> st.SearchStrategy[Arrival]:
         Arrival,
         gap=st.just(0) if is_crowded else st.sampled_from([0, 0, 0, 1, 3, 20]),
         num_prompt_tokens=st.integers(1, 24) if is_crowded else st.integers(1, 160),
+        family=st.integers(0, 2),
+        num_common_tokens=st.sampled_from([0, 8, 24] if is_crowded else [0, 20, 64, 128, 160]),
         max_tokens=st.integers(20, 60) if is_crowded else st.integers(0, 60),
         priority=st.integers(-2, 2),
         owner=st.integers(0, 5),
@@ -94,6 +100,7 @@ def workloads(*, is_crowded: bool) -> st.SearchStrategy[Workload]:
         block_size=st.just(4) if is_crowded else st.sampled_from([4, 16, 64]),
         num_blocks=st.integers(21, 32) if is_crowded else st.integers(2, 80),
         num_states=st.sampled_from([0, 8]) if is_crowded else st.sampled_from([0, 1, 2, 8]),
+        num_checkpoints=st.sampled_from([None, 0, 1, 3, 20]),
         max_num_seqs=st.integers(3, 8) if is_crowded else st.integers(1, 8),
         max_num_batched_tokens=st.sampled_from([8, 48, 64, 100, 256]),
         long_prefill_token_threshold=st.sampled_from([0, 0, 16, 64]),

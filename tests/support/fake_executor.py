@@ -8,11 +8,20 @@ reservation shows up at once and not as a slightly different text.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from qanat.core.batch import NewRow, RowOutput, ScheduledBatch, ScheduledRow, StepOutput, TokenLogprobs
+from qanat.core.batch import (
+    NewRow,
+    RowOutput,
+    ScheduledBatch,
+    ScheduledRow,
+    StateCopy,
+    StepOutput,
+    TokenLogprobs,
+)
 from tests.support.fake_model import EMPTY_STATE, absorb, sample
 
 
@@ -41,6 +50,7 @@ class FakeExecutor:
 
     Attributes:
         num_blocks, num_states: pool sizes, the reserved id 0 included; num_states 0 means no recurrent layers.
+        num_checkpoints: states behind the running ones, to which and from which they are copied.
         block_size: tokens per block.
         max_num_seqs, max_num_batched_tokens: what a batch may hold.
         vocab_size: of the model.
@@ -56,13 +66,14 @@ class FakeExecutor:
     max_num_seqs: int
     max_num_batched_tokens: int
     vocab_size: int = 97
+    num_checkpoints: int = 0
     errors: Mapping[str, int] = field(default_factory=dict)
     num_failures: int = 0
     collective_s: float = 0.0
     batches: list[ScheduledBatch] = field(default_factory=list)
     rows: dict[int, HeldRow] = field(default_factory=dict)
     is_shut_down: bool = False
-    _block_owners: dict[int, int] = field(default_factory=dict)
+    _block_owners: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
     _state_owners: dict[int, int] = field(default_factory=dict)
     _keys: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     _states: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -85,6 +96,8 @@ class FakeExecutor:
         self._check_shape(batch)
         for row in batch.freed_rows:
             self._forget(row)
+        for copy in batch.state_copies:
+            self._copy_state(copy)
         for new in batch.new_rows:
             self._enter(new)
         future.set_result(StepOutput(batch.step_id, [self._run(scheduled) for scheduled in batch.rows]))
@@ -115,7 +128,7 @@ class FakeExecutor:
             require(self._has_failed, f"row {row} is freed but not held")
             return
         for block_id in held.block_ids:
-            del self._block_owners[block_id]
+            self._block_owners[block_id].remove(row)
         if held.new.state_id:
             del self._state_owners[held.new.state_id]
 
@@ -136,11 +149,23 @@ class FakeExecutor:
         self._state_owners[new.state_id] = new.row
 
     def _own_blocks(self, held: HeldRow, block_ids: list[int]) -> None:
+        """A block that others have too holds what was computed before."""
         for block_id in block_ids:
             require(0 < block_id < self.num_blocks, f"block {block_id} is outside the pool")
-            require(block_id not in self._block_owners, f"block {block_id} is owned twice")
-            self._block_owners[block_id] = held.new.row
+            is_full = (len(held.block_ids) + 1) * self.block_size <= held.num_computed
+            require(is_full or not self._block_owners[block_id], f"block {block_id} is owned twice")
+            self._block_owners[block_id].add(held.new.row)
             held.block_ids.append(block_id)
+
+    def _copy_state(self, copy: StateCopy) -> None:
+        """Checkpoints lie behind the running states and are made on the grid only."""
+        end = self.num_states + self.num_checkpoints
+        require(0 < copy.source < end and 0 < copy.target < end, f"{copy} is outside the pool")
+        is_kept = copy.target >= self.num_states
+        require(is_kept != (copy.source >= self.num_states), f"{copy} is neither kept nor restored")
+        state = self._states[copy.source]
+        require(state[1] > 0 and state[1] % 64 == 0, f"the state of {state[1]} tokens is copied")
+        self._states[copy.target] = state
 
     def _run(self, scheduled: ScheduledRow) -> RowOutput:
         require(scheduled.row in self.rows, f"row {scheduled.row} is scheduled but not held")
@@ -190,6 +215,8 @@ class FakeExecutor:
         """Writes one token's key and folds the token into the state."""
         index, offset = divmod(position, self.block_size)
         require(index < len(held.block_ids), f"no block is reserved for position {position}")
+        owners = self._block_owners[held.block_ids[index]]
+        require(owners == {held.new.row}, f"position {position} is written into a block of {owners}")
         self._keys[held.block_ids[index], offset] = (position, held.token_ids[position])
         held.num_computed = position + 1
         return absorb(state, held.token_ids[position])

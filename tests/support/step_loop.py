@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import replace
 
 from qanat.cache.manager import HybridCacheManager
+from qanat.cache.prefix_cache import PrefixRules
 from qanat.config.resolved import SchedulerLimits
 from qanat.core.batch import ScheduledBatch, StepOutput, TokenLogprobs
 from qanat.core.cache_spec import CacheRegion, CacheSpec
@@ -68,6 +69,7 @@ class StepLoop:
 
     Args:
         num_blocks, num_states: usable ones, the reserved id not counted; num_states 0 means no recurrent layers.
+        num_checkpoints: reuses prefixes, with places for so many states; None reuses nothing.
         overlap_depth: how many steps may be in flight when the next is scheduled.
         max_draft_tokens: drafts of each request in a step, of which none to all are right.
         limits: fields of SchedulerLimits by name.
@@ -78,6 +80,8 @@ class StepLoop:
         *,
         num_blocks: int = 64,
         num_states: int | None = None,
+        num_checkpoints: int | None = None,
+        is_by_owner: bool = False,
         block_size: int = 16,
         overlap_depth: int = 0,
         max_draft_tokens: int = 0,
@@ -88,12 +92,19 @@ class StepLoop:
         num_states = self.limits.max_num_seqs if num_states is None else num_states
         spec = small_spec(block_size, has_states=num_states > 0)
         self.clock = FakeClock()
-        self.cache = HybridCacheManager(spec, num_blocks + 1, num_states + 1 if num_states else 0)
+        rules = PrefixRules(is_by_owner=is_by_owner, num_checkpoints=num_checkpoints or 0)
+        self.cache = HybridCacheManager(
+            spec,
+            num_blocks + 1,
+            num_states + 1 if num_states else 0,
+            None if num_checkpoints is None else rules,
+        )
         lengths = DraftLengths(max_draft_tokens, is_adaptive=False) if max_draft_tokens else None
         self.scheduler = Scheduler(self.limits, self.cache, self.clock, lengths)
         self.executor = FakeExecutor(
             num_blocks=num_blocks + 1,
             num_states=num_states + 1 if num_states else 0,
+            num_checkpoints=num_checkpoints or 0,
             block_size=block_size,
             max_num_seqs=self.limits.max_num_seqs,
             max_num_batched_tokens=self.limits.max_num_batched_tokens,

@@ -9,16 +9,18 @@ RESERVED_ID = 0
 
 
 class IdPool:
-    """The free ids among 1 .. num_ids - 1.
+    """The free ids among first_id .. end - 1.
 
     The most recently freed are handed out first: what they name is likely still in a CPU cache.
 
     Args:
-        num_ids: size of the pool, the reserved id 0 included.
+        end: one more than the last id.
+        first_id: the first one; by default all but the reserved id 0 belong to the pool.
     """
 
-    def __init__(self, num_ids: int) -> None:
-        self._free = list(range(num_ids - 1, RESERVED_ID, -1))
+    def __init__(self, end: int, first_id: int = RESERVED_ID + 1) -> None:
+        self._free = list(range(end - 1, first_id - 1, -1))
+        self.first_id = first_id
         self.num_usable = len(self._free)
 
     @property

@@ -113,7 +113,7 @@ def _own_bytes(config: ResolvedConfig, available_bytes: int) -> int:
 
 def settings(wishes: EngineConfig, config: ResolvedConfig, decisions: Sequence[Decision]) -> Iterator[Row]:
     """Every resolved setting with its reason: a decision's, or that it was asked for, or that it is the default."""
-    limits, cache = config.scheduler, config.cache
+    limits, cache, prefixes = config.scheduler, config.cache, config.prefix_cache
     values: dict[str, object] = {
         "model": config.model_path,
         "served_model_name": " ".join(config.served_model_names),
@@ -121,6 +121,9 @@ def settings(wishes: EngineConfig, config: ResolvedConfig, decisions: Sequence[D
         "quantization": config.quantization or None,
         "load_format": config.load_format,
         "seed": config.seed,
+        "enable_prefix_caching": prefixes is not None,
+        "prefix_cache_scope": wishes.prefix_cache_scope,
+        "prefix_cache_state_bytes": prefixes.state_bytes if prefixes is not None else None,
         "packed_weights_cache": config.packed_cache is not None,
         "cache_dir": str(cache_root(wishes.cache_dir)),
         "cache_max_bytes": wishes.cache_max_bytes,
@@ -191,6 +194,7 @@ def report(
             **dataclasses.asdict(memory),
             "blocks_bytes": memory.blocks_bytes,
             "states_bytes": memory.states_bytes,
+            "checkpoints_bytes": memory.checkpoints_bytes,
             "total_bytes": memory.total_bytes,
             "max_cached_tokens": memory.max_cached_tokens,
         },
@@ -264,6 +268,9 @@ def _memory_lines(prepared: Prepared, start: StartPlan) -> Iterator[tuple[str, s
     if memory.num_states:
         what = f"{memory.num_states:,} recurrent states of {memory.state_bytes:,} bytes"
         yield _size("states", memory.states_bytes, what)
+    if memory.num_checkpoints:
+        what = f"{memory.num_checkpoints:,} checkpoints of states for later requests"
+        yield _size("checkpoints", memory.checkpoints_bytes, what)
     yield _size("total", memory.total_bytes, "")
     yield _size("budget", memory.budget_bytes, "")
     from qanat.worker.memory_plan import RANK_PROCESS_BYTES, rank_bytes

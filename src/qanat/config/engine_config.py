@@ -17,6 +17,7 @@ from qanat.config.disk_cache_options import DiskCacheOptions
 from qanat.config.operation_options import OperationOptions
 from qanat.config.options import Option, option, options_of
 from qanat.config.parallel_options import HostOptions, ParallelOptions, ReplicaOptions
+from qanat.config.prefix_options import PrefixOptions
 from qanat.config.values import Kind
 from qanat.core.decision import Decision
 
@@ -109,9 +110,6 @@ class CacheOptions:
     )
     kv_cache_dtype: str = option(
         Kind.TEXT, "auto", "Type of the KV cache; auto takes the computation's.", choices=(*DTYPES, "int8")
-    )
-    enable_prefix_caching: bool | None = option(
-        Kind.SWITCH, None, "Reuse of common prefixes; not yet in this version."
     )
 
 
@@ -348,6 +346,7 @@ class ServerOptions(AccessOptions):
 GROUPS: tuple[type, ...] = (
     ModelOptions,
     CacheOptions,
+    PrefixOptions,
     DiskCacheOptions,
     SchedulerOptions,
     ParallelOptions,
@@ -364,6 +363,7 @@ GROUPS: tuple[type, ...] = (
 class EngineConfig(
     ModelOptions,
     CacheOptions,
+    PrefixOptions,
     DiskCacheOptions,
     SchedulerOptions,
     ParallelOptions,

@@ -14,6 +14,7 @@ from qanat.config.model_config import ModelConfig
 from qanat.config.model_source import DEMO_NAME
 from qanat.config.packed_cache import packed_cache_settings
 from qanat.config.parallel import tensor_parallel_size
+from qanat.config.prefix_cache import prefix_cache_settings
 from qanat.config.profiler import profiler_settings
 from qanat.config.quantization import settle_quantization
 from qanat.config.replicas import parallel_settings, replica_bytes
@@ -87,6 +88,7 @@ def resolve(
         open_limits=open_limits,
         profiler=profiler_settings(wishes.profiler_config, said),
         packed_cache=packed_cache_settings(wishes, said),
+        prefix_cache=prefix_cache_settings(wishes, model, said),
         structured=_structured(wishes, said),
         graph_wishes=read_graph_wishes(wishes, said),
         speculative=speculative_settings(wishes.speculative_config, model, said),

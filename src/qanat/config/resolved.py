@@ -9,6 +9,7 @@ from qanat.config.graphs import GraphSettings, GraphWishes
 from qanat.config.model_config import ModelConfig
 from qanat.config.packed_cache import PackedCacheSettings
 from qanat.config.parallel_settings import ParallelSettings
+from qanat.config.prefix_cache import PrefixCacheSettings
 from qanat.config.profiler import ProfilerSettings
 from qanat.config.speculative import SpeculativeSettings
 from qanat.config.structured import StructuredSettings
@@ -95,6 +96,7 @@ class ResolvedConfig:
         structured: how forms of outputs are compiled.
         cpu_binding: processors that computing threads are pinned to, see `qanat.config.binding`; empty for none.
         packed_cache: where packed weights are kept between starts; None for nowhere.
+        prefix_cache: how prefixes are reused; None for not at all.
         graph_wishes: what was asked for about graphs; `qanat.executor.planning` settles it.
         graphs: which steps run as graphs.
         speculative: who drafts tokens, and how many.
@@ -122,6 +124,7 @@ class ResolvedConfig:
     structured: StructuredSettings = StructuredSettings()
     packed_cache: PackedCacheSettings | None = None
     cpu_binding: tuple[int, ...] = ()
+    prefix_cache: PrefixCacheSettings | None = None
     graph_wishes: GraphWishes = GraphWishes()
     graphs: GraphSettings = GraphSettings()
     speculative: SpeculativeSettings = SpeculativeSettings()

@@ -92,8 +92,6 @@ def _parallelism(wishes: EngineConfig) -> Iterator[Decision]:
 
 
 def _switches(wishes: EngineConfig) -> Iterator[Decision]:
-    if wishes.enable_prefix_caching:
-        yield Decision("--enable-prefix-caching", True, False, f"{LATER}: every prompt is computed in full")
     if wishes.async_scheduling:
         why = f"{LATER}: a step is scheduled when the one before has ended"
         yield Decision("--async-scheduling", True, False, why)

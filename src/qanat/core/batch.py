@@ -61,6 +61,18 @@ class ScheduledRow(msgspec.Struct, frozen=True):
     max_draft_tokens: int = 0
 
 
+class StateCopy(msgspec.Struct, frozen=True, array_like=True):
+    """A recurrent and conv state to be copied, in all layers.
+
+    Attributes:
+        source: state id; a running state or a checkpoint.
+        target: state id.
+    """
+
+    source: int
+    target: int
+
+
 class ScheduledBatch(msgspec.Struct, frozen=True):
     """One step's work.
 
@@ -70,12 +82,15 @@ class ScheduledBatch(msgspec.Struct, frozen=True):
             them after a failed step.
         new_rows: rows that enter; each of them is also in `rows`.
         rows: what is computed, in batch order; at least one.
+        state_copies: to be made one after the other before anything is computed, as the steps before have left the
+            states: checkpoints of running states, and running states that begin from a checkpoint.
     """
 
     step_id: int
     freed_rows: list[int]
     new_rows: list[NewRow]
     rows: list[ScheduledRow]
+    state_copies: list[StateCopy] = []
 
     @property
     def num_tokens(self) -> int:

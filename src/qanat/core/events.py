@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from qanat.core.outputs import RequestTiming
+from qanat.core.prefix_report import PrefixReport
 from qanat.core.request import FinishReason
 
 
@@ -53,6 +54,7 @@ class GenerationEvent(msgspec.Struct, kw_only=True, frozen=True):
         num_cached_tokens: prompt tokens supplied by the prefix cache.
         timing: with the first new token and with finish_reason.
         num_drafted, num_accepted: drafts verified for this choice so far, and those of them that were right.
+        prefix: likewise, what the prefix cache did.
     """
 
     index: int = 0
@@ -71,3 +73,4 @@ class GenerationEvent(msgspec.Struct, kw_only=True, frozen=True):
     timing: RequestTiming | None = None
     num_drafted: int = 0
     num_accepted: int = 0
+    prefix: PrefixReport | None = None

@@ -35,6 +35,7 @@ class MemoryPlan:
         logits_chunk_rows: rows for which logits are computed at a time.
         max_num_seqs: requests that run at once.
         max_model_len: longest prompt and output together, in tokens.
+        num_checkpoints: places for copies of states that later requests begin from.
         arena_bytes: of the workspace, where native ops of a step put their outputs.
         graph_bytes: of the workspace, where those of all graphs do.
     """
@@ -51,6 +52,7 @@ class MemoryPlan:
     logits_chunk_rows: int
     max_num_seqs: int
     max_model_len: int
+    num_checkpoints: int = 0
     arena_bytes: int = 0
     graph_bytes: int = 0
 
@@ -65,9 +67,15 @@ class MemoryPlan:
         return self.num_states * self.state_bytes
 
     @property
+    def checkpoints_bytes(self) -> int:
+        """All checkpoints."""
+        return self.num_checkpoints * self.state_bytes
+
+    @property
     def total_bytes(self) -> int:
-        """Weights, workspace, blocks and states."""
-        return self.weight_bytes + self.workspace_bytes + self.blocks_bytes + self.states_bytes
+        """Weights, workspace, blocks, states and checkpoints."""
+        fixed = self.weight_bytes + self.workspace_bytes
+        return fixed + self.blocks_bytes + self.states_bytes + self.checkpoints_bytes
 
     @property
     def max_cached_tokens(self) -> int:

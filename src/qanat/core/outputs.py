@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from qanat.core.batch import TokenLogprobs
+from qanat.core.prefix_report import PrefixReport
 from qanat.core.request import FinishReason
 
 
@@ -40,6 +41,7 @@ class RequestOutput(msgspec.Struct, kw_only=True, frozen=True):
         num_cached_tokens: prompt tokens supplied by the prefix cache.
         timing: set with the first new token and with the finish reason.
         num_drafted, num_accepted: drafts verified for it so far, and those of them that were right.
+        prefix: likewise, what the prefix cache did for it.
     """
 
     request_id: str
@@ -56,3 +58,4 @@ class RequestOutput(msgspec.Struct, kw_only=True, frozen=True):
     timing: RequestTiming | None = None
     num_drafted: int = 0
     num_accepted: int = 0
+    prefix: PrefixReport | None = None

@@ -49,9 +49,11 @@ class Request(msgspec.Struct, kw_only=True):
         timeouts: how long it may take from then on, in parts.
         cache_salt: keeps prefixes of different owners apart.
         owner: whose request it is; waiting owners take turns.
+        boundaries: positions in the prompt at which later prompts are likely to part from it: where the last user turn
+            and the reply begin.
         constraint: the compiled form of `sampling.structured_outputs`.
         num_computed_tokens: tokens whose KV and state are in the cache.
-        num_cached_tokens: of those, how many a prefix hit supplied.
+        num_cached_tokens: how many a prefix hit supplied when it first began.
         num_preemptions: how often it was preempted.
         status: see RequestStatus.
         row: the batch row while running, else -1.
@@ -69,6 +71,7 @@ class Request(msgspec.Struct, kw_only=True):
     timeouts: Timeouts = Timeouts()
     cache_salt: str = ""
     owner: str = ""
+    boundaries: list[int] = msgspec.field(default_factory=list)
     constraint: Constraint | None = None
     num_computed_tokens: int = 0
     num_cached_tokens: int = 0

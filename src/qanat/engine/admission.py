@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import secrets
 import time
+from collections.abc import Sequence
 
 import msgspec
 
@@ -45,6 +46,7 @@ class Admission:
         timeout_s: float | Timeouts | None = None,
         cache_salt: str = "",
         owner: str = "",
+        boundaries: Sequence[int] = (),
         output_token_ids: PriorOutput = (),
     ) -> list[Request]:
         """One request per choice; choices whose prior output is None have ended and get none.
@@ -88,6 +90,7 @@ class Admission:
                 timeouts=timeouts,
                 cache_salt=cache_salt,
                 owner=owner,
+                boundaries=list(boundaries),
             )
             for index, output in enumerate(outputs)
             if output is not None

@@ -12,6 +12,7 @@ from qanat.config.speculative import SpeculativeSettings
 from qanat.engine.core import EngineCore
 from qanat.engine.form_preparation import FormPreparation
 from qanat.engine.messages import Ready
+from qanat.engine.prefixes import prefix_rules
 from qanat.executor.starting import start_executor
 from qanat.platforms.cpu import CpuPlatform
 from qanat.scheduler.draft_lengths import DraftLengths
@@ -40,7 +41,8 @@ def build_core(config: ResolvedConfig, forms: FormFactory) -> tuple[EngineCore, 
     config = start.config
     shape = rank_model(config.model, config.tensor_parallel_size)
     spec = planned_spec(shape, config.cache)
-    cache = HybridCacheManager(spec, start.memory.num_blocks, start.memory.num_states)
+    rules = prefix_rules(config, start.memory)
+    cache = HybridCacheManager(spec, start.memory.num_blocks, start.memory.num_states, rules)
     preparation = FormPreparation(forms, config.structured.backend, config.scheduler.max_waiting_requests)
     scheduler = Scheduler(config.scheduler, cache, time.monotonic, _draft_lengths(config.speculative))
     core = EngineCore(scheduler, executor, forms=preparation)

@@ -126,6 +126,7 @@ class AsyncEngine:
         timeout_s: float | Timeouts | None = None,
         cache_salt: str = "",
         owner: str = "",
+        boundaries: Sequence[int] = (),
         thinking: Thinking = Thinking.NONE,
         output_token_ids: PriorOutput = (),
         data_parallel_rank: int | None = None,
@@ -142,6 +143,7 @@ class AsyncEngine:
             timeout_s: until the request ends with an error; a number bounds the whole.
             cache_salt: keeps prefixes of different owners apart.
             owner: whose request it is.
+            boundaries: positions in the prompt at which later prompts are likely to part from it.
             thinking: whether the output begins with reasoning, which a form leaves free.
             output_token_ids: output of choices that are continued, one entry per choice, None for those that have
                 ended; events tell what comes after, while counts and max_tokens include what was there.
@@ -164,6 +166,7 @@ class AsyncEngine:
             timeout_s=timeout_s,
             cache_salt=cache_salt,
             owner=owner,
+            boundaries=boundaries,
             output_token_ids=output_token_ids,
         )
         stream = RequestStream(request_id, self.tokenizer, requests, data_parallel_rank)

@@ -171,6 +171,7 @@ class OutputProcessor:
             timing=output.timing,
             num_drafted=output.num_drafted,
             num_accepted=output.num_accepted,
+            prefix=output.prefix,
         )
 
     def _position(self, entry: TokenLogprobs) -> PositionLogprobs:

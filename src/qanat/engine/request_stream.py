@@ -136,10 +136,12 @@ class RequestStream:
 def joined(outputs: Sequence[RequestOutput]) -> RequestOutput:
     """Outputs of one request that follow each other, as one; the last of them says whether and how it ended."""
     timings = [output.timing for output in outputs if output.timing is not None]
+    reports = [output.prefix for output in outputs if output.prefix is not None]
     return msgspec.structs.replace(
         outputs[-1],
         new_token_ids=[token_id for output in outputs for token_id in output.new_token_ids],
         logprobs=[entry for output in outputs for entry in output.logprobs],
         prompt_logprobs=[entry for output in outputs for entry in output.prompt_logprobs],
         timing=timings[-1] if timings else None,
+        prefix=reports[-1] if reports else None,
     )

@@ -60,6 +60,7 @@ class SyncEngine:
         *,
         priority: int = 0,
         thinking: Thinking = Thinking.NONE,
+        boundaries: Sequence[int] = (),
     ) -> None:
         """Queues a prompt.
 
@@ -69,13 +70,14 @@ class SyncEngine:
             sampling: how tokens are chosen.
             priority: lower runs first under the priority policy.
             thinking: whether the output begins with reasoning, which a form leaves free.
+            boundaries: positions in the prompt at which later prompts are likely to part from it.
 
         Raises:
             InvalidRequestError, ContextLengthError: it cannot be served; nothing is queued.
             StructuredOutputError: the form cannot be compiled.
         """
         requests = self._admission.requests(
-            prompt_token_ids, sampling, request_id=request_id, priority=priority
+            prompt_token_ids, sampling, request_id=request_id, priority=priority, boundaries=boundaries
         )
         constraint = None
         if sampling.structured_outputs is not None:

@@ -22,7 +22,7 @@ from qanat.engine.sync_engine import SyncEngine
 from qanat.entrypoints.results import Completion, Generation
 from qanat.server.encoding import PromptEncoder
 from qanat.server.messages import Message, normalise_messages
-from qanat.server.renderer import ChatRenderer, check_chat_options, load_template
+from qanat.server.renderer import ChatRenderer, RenderedPrompt, check_chat_options, load_template
 from qanat.server.sampling_defaults import read_sampling_defaults
 from qanat.server.tools.choice import checked_tools
 
@@ -152,8 +152,7 @@ class LLM:
         ]
         token_ids = [prompt.token_ids for prompt in prompts]
         params = self._for_each(sampling_params, len(token_ids))
-        thinking = [prompt.thinking for prompt in prompts]
-        return self._run(token_ids, [None] * len(token_ids), params, use_progress_bar, thinking)
+        return self._run(token_ids, [None] * len(token_ids), params, use_progress_bar, prompts)
 
     def start_profile(self) -> None:
         """Records steps from now on; needs `profiler_config={"torch_profiler_dir": ...}`.
@@ -203,7 +202,7 @@ class LLM:
         texts: list[str | None],
         sampling_params: list[SamplingParams],
         use_progress_bar: bool,
-        thinking: Sequence[Thinking] = (),
+        rendered: Sequence[RenderedPrompt] = (),
     ) -> list[Generation]:
         results = [
             Generation(text, ids, [Completion(index) for index in range(params.n)])
@@ -212,8 +211,13 @@ class LLM:
         num_open = [params.n for params in sampling_params]
         try:
             for index, (ids, params) in enumerate(zip(token_ids, sampling_params, strict=True)):
+                prompt = rendered[index] if rendered else None
                 self._engine.add(
-                    str(index), ids, params, thinking=thinking[index] if thinking else Thinking.NONE
+                    str(index),
+                    ids,
+                    params,
+                    thinking=prompt.thinking if prompt is not None else Thinking.NONE,
+                    boundaries=prompt.boundaries if prompt is not None else (),
                 )
             with _progress(len(results), use_progress_bar) as advance:
                 for owner, event in self._engine.run():

@@ -71,4 +71,5 @@ class Generation:
         self.outputs[event.index].add(event)
         if event.prompt_logprobs is not None:
             self.prompt_logprobs = event.prompt_logprobs
-        self.num_cached_tokens = max(self.num_cached_tokens, event.num_cached_tokens)
+        if event.index == 0:  # other choices begin from what the first one computes
+            self.num_cached_tokens = event.num_cached_tokens

@@ -77,7 +77,12 @@ def fit_limits(config: ResolvedConfig, *, available_bytes: int, weight_bytes: in
             why = f"the model's window is {wanted}, and the memory holds the KV of so many tokens"
             decisions.append(Decision("--max-model-len", None, got, why))
     config, about_graphs = _with_graphs(config)
-    return StartPlan(config, sizes.plan(config), (*decisions, *about_graphs))
+    memory = sizes.plan(config)
+    if config.prefix_cache is not None and memory.num_states and not memory.num_checkpoints:
+        why = f"there is no room for a checkpoint of {memory.state_bytes:,} bytes beside the longest request"
+        decisions.append(Decision("--enable-prefix-caching", True, False, why))
+        config = dataclasses.replace(config, prefix_cache=None)
+    return StartPlan(config, memory, (*decisions, *about_graphs))
 
 
 def _with_graphs(config: ResolvedConfig) -> tuple[ResolvedConfig, list[Decision]]:

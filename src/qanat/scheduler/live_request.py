@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from qanat.core.batch import ScheduledRow
 from qanat.core.outputs import RequestTiming
+from qanat.core.prefix_report import PrefixReport
 from qanat.core.request import Request
 
 Rank = tuple[int, float, int]
@@ -24,6 +25,8 @@ class LiveRequest:
         num_prompt_logprobs: entries reported so far; a recomputed prompt yields them again.
         num_drafted, num_accepted: drafts verified for it so far, and those of them that became output.
         acceptance: estimate of the share of drafts that agree; below 0 while nothing is known.
+        num_lost_tokens: that it had computed when it was last preempted.
+        prefix_report: what the prefix cache did for it when it first began; None until then.
         first_scheduled_s, first_token_s, last_token_s: on the scheduler's clock, None until then.
     """
 
@@ -35,10 +38,12 @@ class LiveRequest:
         "max_computed_tokens",
         "num_accepted",
         "num_drafted",
+        "num_lost_tokens",
         "num_prepaid",
         "num_prior_outputs",
         "num_prompt_logprobs",
         "number",
+        "prefix_report",
         "rank",
         "request",
         "running",
@@ -57,6 +62,8 @@ class LiveRequest:
         self.num_prompt_logprobs = 0
         self.num_drafted = self.num_accepted = 0
         self.acceptance = -1.0
+        self.num_lost_tokens = 0
+        self.prefix_report: PrefixReport | None = None
         self.first_scheduled_s: float | None = None
         self.first_token_s: float | None = None
         self.last_token_s: float | None = None

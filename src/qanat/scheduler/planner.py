@@ -12,6 +12,7 @@ from qanat.scheduler.deadlines import Deadlines
 from qanat.scheduler.draft_lengths import DraftLengths
 from qanat.scheduler.live_request import LiveRequest, RunningRequest
 from qanat.scheduler.output_bill import OutputBill
+from qanat.scheduler.parking import Parking
 from qanat.scheduler.prefill_pace import PrefillPace
 from qanat.scheduler.running_set import RunningSet
 from qanat.scheduler.waiting_queue import WaitingQueue
@@ -74,11 +75,16 @@ class StepPlanner:
         self._bill = bill
         self._drafts = drafts
         self._is_turn_of_short = False
+        self.parking = Parking(waiting, running, limits.max_num_seqs)
         self.num_preemptions = 0
+        self.num_recomputed_tokens = 0
 
     def plan(self, now_s: float) -> StepPlan:
         """The next step; without rows if there is nothing to compute."""
         step = StepPlan(budget=self._limits.max_num_batched_tokens)
+        self.parking.let_out()
+        if self._running.prefilling:
+            self._park()
         if self._drafts is None:
             self._plan_decodes(step)
         else:
@@ -93,15 +99,22 @@ class StepPlanner:
         return step
 
     def preempt(self, running: RunningRequest) -> None:
-        """Takes a request out of the batch with its blocks and its state; it will recompute prompt and output."""
+        """Takes a request out of the batch with its blocks and its state; it will recompute what is not cached."""
         live, request = running.live, running.request
+        live.num_lost_tokens = request.num_computed_tokens
         self._running.leave(running)
         request.num_computed_tokens = 0
-        request.num_cached_tokens = 0
         request.num_preemptions += 1
         request.status = RequestStatus.PREEMPTED
         self.num_preemptions += 1
         self._waiting.push(live, is_preempted=True)
+
+    def _park(self) -> None:
+        """Lets those wait beside the queue whose prefix is being computed, before room is kept for who is next."""
+        while self._running.has_free_row and (live := self._waiting.peek()) is not None:
+            awaited = self._cache.lookup(live.request).awaited
+            if awaited is None or not self.parking.take(live, awaited):
+                return
 
     def _plan_decodes(self, step: StepPlan) -> None:
         """One token for each request whose newest token is not computed yet. The hottest loop of the scheduler."""
@@ -207,9 +220,12 @@ class StepPlanner:
                 return
             is_short = running.num_uncomputed <= short_tokens
             step.prefill_budget -= 0 if is_short else num_kept
-            num_tokens = self._chunk(running.num_uncomputed, running.request.num_computed_tokens, step)
+            start = running.request.num_computed_tokens
+            stop = self._cache.next_stop(running.request.request_id, start)
+            num_tokens = self._chunk(running.num_uncomputed, start, step, stop)
             step.prefill_budget += 0 if is_short else num_kept
             if num_tokens:
+                self._cache.advance(running.request)
                 self._take_chunk(running, num_tokens, step)
             if is_short:
                 num_kept = max(0, num_kept - num_tokens)
@@ -245,7 +261,7 @@ class StepPlanner:
             live = self._waiting.peek()
             if live is None or self._deadlines.missed(live, now_s) is not None or not self._admit(live, step):
                 return
-            if live.first_scheduled_s is None:
+            if live.first_scheduled_s is None and live.running is not None:
                 live.first_scheduled_s = now_s
 
     def _admit(self, live: LiveRequest, step: StepPlan) -> bool:
@@ -257,13 +273,17 @@ class StepPlanner:
         """
         request = live.request
         hit = self._cache.lookup(request)
+        if hit.awaited is not None and self.parking.take(live, hit.awaited):
+            return True
         num_tokens = request.num_tokens
-        num_scheduled = self._chunk(num_tokens - hit.num_tokens, hit.num_tokens, step)
+        stop = hit.stops[0].position if hit.stops else None
+        num_scheduled = self._chunk(num_tokens - hit.num_tokens, hit.num_tokens, step, stop)
         if not num_scheduled:
             return False
         num_blocks = self._cache.spec.num_blocks_for(num_tokens)
         is_growing = live.max_computed_tokens > num_blocks * self._cache.block_size
-        if num_blocks + self._running.num_growing + is_growing > self._cache.num_free_blocks:
+        num_taken = num_blocks - hit.num_shared_blocks
+        if num_taken + self._running.num_growing + is_growing > self._cache.num_free_blocks:
             return False
         allocation = self._cache.admit(request, hit, num_tokens)
         if allocation is None:
@@ -271,7 +291,11 @@ class StepPlanner:
         self._waiting.pop()
         if live.first_scheduled_s is None:  # what is computed again was not the owner's doing
             self._bill.open(live, max(1, num_tokens - hit.num_tokens))
-        request.num_computed_tokens = request.num_cached_tokens = hit.num_tokens
+            live.prefix_report = hit.report
+            request.num_cached_tokens = min(hit.num_tokens, request.num_prompt_tokens)
+        else:
+            self.num_recomputed_tokens += max(0, live.num_lost_tokens - hit.num_tokens)
+        request.num_computed_tokens = hit.num_tokens
         request.status = RequestStatus.RUNNING
         running = self._running.enter(live, allocation)
         step.new_rows.append(
@@ -303,17 +327,20 @@ class StepPlanner:
         if is_last:
             self._running.start_decoding(running)
 
-    def _chunk(self, num_wanted: int, start: int, step: StepPlan) -> int:
+    def _chunk(self, num_wanted: int, start: int, step: StepPlan, stop: int | None) -> int:
         """How many of `num_wanted` tokens from position `start` on this step computes; 0 for none.
 
         A chunk that is not the last ends on the grid. It ends off the grid only where it must: if a request may not
-        have more in one step anyway, or if the step would otherwise compute no prefill at all.
+        have more in one step anyway, or if the step would otherwise compute no prefill at all. At `stop`, where the
+        request's state is to be kept, it ends in any case.
         """
         limits = self._limits
         if not limits.is_chunked_prefill_enabled and num_wanted <= limits.max_num_batched_tokens:
             # Whole or not at all; the first one of a step may exceed the time bound, as it cannot be cut.
             is_allowed = num_wanted <= step.prefill_budget or not step.chunks
             return num_wanted if is_allowed and num_wanted <= step.budget else 0
+        if stop is not None:
+            num_wanted = min(num_wanted, stop - start)
         own_limit = limits.long_prefill_token_threshold or num_wanted
         num_tokens = min(num_wanted, own_limit, step.prefill_budget)
         if num_tokens <= 0 or num_tokens == num_wanted:

@@ -53,6 +53,7 @@ class RunningSet:
     def extend(self, running: RunningRequest, num_tokens: int = 1) -> list[int] | None:
         """Reserves the places of the next tokens; None if there are not blocks enough."""
         request = running.request
+        self._cache.advance(request)
         new_ids = self._cache.extend(request.request_id, request.num_computed_tokens + num_tokens)
         if new_ids is None:
             return None

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from qanat.cache.manager import HybridCacheManager
 from qanat.config.resolved import SchedulerLimits
 from qanat.core.batch import RowOutput, ScheduledBatch, StepOutput
-from qanat.core.errors import DeadlineError, IntegrityError
+from qanat.core.errors import DeadlineError, IntegrityError, NumericError
 from qanat.core.outputs import RequestOutput
 from qanat.core.request import FinishReason, Request, RequestStatus
 from qanat.core.speculation import SpeculationCounts
@@ -76,8 +78,8 @@ class Scheduler:
 
     @property
     def num_waiting(self) -> int:
-        """Requests in the queue, preempted ones included."""
-        return len(self._waiting)
+        """Requests in the queue, preempted ones and those parked beside it included."""
+        return len(self._waiting) + len(self._planner.parking)
 
     @property
     def num_running(self) -> int:
@@ -94,7 +96,7 @@ class Scheduler:
         cache = self._cache
         return SchedulerStats(
             num_running=len(self._running),
-            num_waiting=len(self._waiting),
+            num_waiting=self.num_waiting,
             num_waiting_tokens=self._waiting.num_tokens,
             num_preemptions=self._planner.num_preemptions,
             num_free_blocks=cache.num_free_blocks,
@@ -105,6 +107,9 @@ class Scheduler:
             state_usage=cache.state_usage,
             prefill_s_per_token=self._pace.s_per_token,
             speculation=SpeculationCounts() if self._drafts is None else self._drafts.counts(),
+            prefixes=msgspec.structs.replace(
+                cache.prefix_stats(), num_recomputed_tokens=self._planner.num_recomputed_tokens
+            ),
         )
 
     def add(self, request: Request) -> None:
@@ -157,7 +162,8 @@ class Scheduler:
         self._drain_pace.observe(now_s, len(plan.new_rows), len(self._waiting) > 0)
         if not plan.rows:
             return None
-        batch = ScheduledBatch(self._next_step_id, self._running.take_freed_rows(), plan.new_rows, plan.rows)
+        freed_rows, copies = self._running.take_freed_rows(), self._cache.take_copies()
+        batch = ScheduledBatch(self._next_step_id, freed_rows, plan.new_rows, plan.rows, copies)
         self._in_flight[batch.step_id] = (batch, plan)
         self._next_step_id += 1
         return batch
@@ -188,6 +194,8 @@ class Scheduler:
                 news = self._update_row(running, row_output, is_last, now_s)
                 if news is not None:
                     outputs.append(news)
+                if is_last and running.is_running:
+                    self._cache.advance(running.request)
         return outputs
 
     def observe_step(self, num_prefill_tokens: int, duration_s: float) -> None:
@@ -229,6 +237,7 @@ class Scheduler:
         for batch, _ in self._in_flight.values():
             self._running.report_freed_again(batch.freed_rows)
         self._in_flight.clear()
+        self._cache.forget_prefixes()  # nobody knows what the step has left there
         return outputs
 
     def _update_decodes(
@@ -277,9 +286,11 @@ class Scheduler:
         check_row(running, row_output, yields_output)
         live, request = running.live, running.request
         if row_output.error:
+            if row_output.error_code == NumericError.code:
+                self._cache.distrust(request.request_id)
             return self._end(live, FinishReason.ERROR, now_s, row_output.error_code, row_output.error)
         progress = Progress(0)
-        timing = None
+        timing = report = None
         if yields_output and request.sampling.max_tokens == 0:
             progress = Progress(0, FinishReason.LENGTH)
         elif yields_output:
@@ -290,12 +301,12 @@ class Scheduler:
             live.last_token_s = now_s
             if live.first_token_s is None:
                 live.first_token_s = now_s
-                timing = live.timing(now_s)
+                timing, report = live.timing(now_s), live.prefix_report
         prompt_logprobs = new_prompt_logprobs(running, row_output.prompt_logprobs)
         if not progress.num_taken and not prompt_logprobs and progress.finish_reason is None:
             return None
         if progress.finish_reason is not None:
-            timing = live.timing(now_s)
+            timing, report = live.timing(now_s), live.prefix_report
             self._forget(live)
         return RequestOutput(
             request_id=request.request_id,
@@ -308,6 +319,7 @@ class Scheduler:
             timing=timing,
             num_drafted=live.num_drafted,
             num_accepted=live.num_accepted,
+            prefix=report,
         )
 
     def _end_late(self, live: LiveRequest, missed: Missed, now_s: float) -> RequestOutput:
@@ -342,6 +354,7 @@ class Scheduler:
         if live.running is not None:
             self._running.leave(live.running)
         self._waiting.discard(live)
+        self._planner.parking.discard(live)
         self._deadlines.discard(live)
         live.request.status = RequestStatus.FINISHED
         self._bill.close(live)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from qanat.cache.prefix_stats import PrefixStats
 from qanat.core.graph_counts import GraphCounts
 from qanat.core.speculation import SpeculationCounts
 
@@ -25,6 +26,7 @@ class SchedulerStats(msgspec.Struct, frozen=True):
         collective_s: of those, seconds in exchanges between ranks.
         graphs: how the steps ran.
         speculation: what became of drafts.
+        prefixes: what is kept for reuse.
     """
 
     num_running: int = 0
@@ -42,3 +44,4 @@ class SchedulerStats(msgspec.Struct, frozen=True):
     collective_s: float = 0.0
     graphs: GraphCounts = GraphCounts()
     speculation: SpeculationCounts = SpeculationCounts()
+    prefixes: PrefixStats = PrefixStats()

@@ -83,6 +83,7 @@ class ChatPlanner:
             _engine_sampling(sampling, rules.form),
             priority=caller.priority + request.priority,
             cache_salt=request.cache_salt,
+            boundaries=prompt.boundaries,
             timeout_s=service.timeouts(request.timeout),
             # Reasoning that is not told from the answer is a part of what has the form.
             thinking=Thinking.NONE if service.tags is None else prompt.thinking,

@@ -43,6 +43,7 @@ class Generation:
         first_index: index of its first choice in the answer.
         priority: lower runs first under the priority policy.
         cache_salt: keeps cached prefixes of different owners apart.
+        boundaries: positions at which later prompts are likely to part from this one.
         thinking: where its output begins; a form that it must have begins after the reasoning.
         timeout_s: seconds until it must be done, or have come so far, from when the engine gets it.
         owner: whose it is; the engine takes turns between owners.
@@ -56,6 +57,7 @@ class Generation:
     first_index: int = 0
     priority: int = 0
     cache_salt: str = ""
+    boundaries: Sequence[int] = ()
     timeout_s: Timeouts | None = None
     thinking: Thinking = Thinking.NONE
     owner: str = ""
@@ -157,6 +159,7 @@ async def _steps_of(
         request_id=generation.request_id,
         priority=generation.priority,
         cache_salt=generation.cache_salt,
+        boundaries=generation.boundaries,
         timeout_s=generation.timeout_s,
         thinking=generation.thinking,
         owner=generation.owner,

@@ -44,6 +44,11 @@ class RenderedPrompt:
     reply_start: int
     last_user_start: int
 
+    @property
+    def boundaries(self) -> list[int]:
+        """Where later prompts are likely to part from it: another question, or the same with a reply that differs."""
+        return [self.last_user_start, self.reply_start]
+
 
 class ChatRenderer:
     """Renders conversations with one template. Thread-safe.

@@ -159,6 +159,7 @@ class StatusEndpoints:
             **dataclasses.asdict(memory),
             "blocks_bytes": memory.blocks_bytes,
             "states_bytes": memory.states_bytes,
+            "checkpoints_bytes": memory.checkpoints_bytes,
             "total_bytes": memory.total_bytes,
             "max_cached_tokens": memory.max_cached_tokens,
         }

@@ -9,6 +9,7 @@ import msgspec
 
 from qanat.core.events import GenerationEvent
 from qanat.core.outputs import RequestTiming
+from qanat.core.prefix_report import PrefixReport
 
 
 class Timing(msgspec.Struct, frozen=True):
@@ -21,6 +22,7 @@ class Timing(msgspec.Struct, frozen=True):
         first_token_s: from the complete request body to the first output token of any choice; None without one.
         total_s: from the complete request body to the end.
         cached_tokens: prompt tokens that the prefix cache supplied.
+        prefix: where the hit of the first choice ended, and why; None if nothing was computed.
     """
 
     queue_s: float | None
@@ -29,6 +31,7 @@ class Timing(msgspec.Struct, frozen=True):
     first_token_s: float | None
     total_s: float
     cached_tokens: int
+    prefix: PrefixReport | None = None
 
 
 class Stopwatch:
@@ -45,6 +48,7 @@ class Stopwatch:
         self._queue_s: float | None = None
         self._prefill_s: float | None = None
         self._decode_s = 0.0
+        self._prefix: PrefixReport | None = None
 
     def add(self, event: GenerationEvent) -> None:
         """Takes an event."""
@@ -53,6 +57,8 @@ class Stopwatch:
         if event.token_ids and self._first_token_s is None:
             self._first_token_s = time.monotonic() - self._start_s
         self.add_times(event.timing)
+        if self._prefix is None:
+            self._prefix = event.prefix
 
     def add_times(self, timing: RequestTiming | None) -> None:
         """Takes a choice's times as the engine has them, at its first token and at its end."""
@@ -70,6 +76,7 @@ class Stopwatch:
             _rounded(self._first_token_s),
             round(time.monotonic() - self._start_s, 6),
             num_cached_tokens,
+            self._prefix,
         )
 
 

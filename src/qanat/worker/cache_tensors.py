@@ -52,7 +52,7 @@ def allocate_cache(
     Args:
         spec: regions and their unit shapes.
         num_blocks: N, the reserved block included.
-        num_states: S, the reserved state included; 0 without recurrent layers.
+        num_states: S, the reserved state and checkpoints included; 0 without recurrent layers.
         device: where they lie.
     """
     counts = {"block": num_blocks, "state": num_states}

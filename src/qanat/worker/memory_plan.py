@@ -13,6 +13,10 @@ from qanat.core.memory_plan import MemoryPlan
 from qanat.worker.workspace import arena_bytes, graph_bytes, logits_chunk_rows, workspace_bytes
 
 MIB = 2**20
+CHECKPOINT_SHARE = 0.25
+"""Of what blocks and checkpoints have together. A checkpoint weighs as much as the KV of 1,600 tokens and more."""
+CHECKPOINT_GRID = 64
+"""Tokens between the places of checkpoints."""
 SHARE_FLAG = "--memory-share (or --gpu-memory-utilization)"
 """Whichever of the two was given: the configuration no longer tells."""
 
@@ -33,6 +37,9 @@ def plan_memory(config: ResolvedConfig, *, available_bytes: int, weight_bytes: i
     running request (and the reserved one) come first; KV blocks get the rest, but not more than `max_num_seqs`
     requests of `max_model_len` tokens can use. `kv_cache_memory_bytes` sets blocks and states together instead, and
     `num_blocks_override`, which is for tests, the number of blocks; then the longest request need not fit.
+
+    Where prefixes are reused, a quarter of what is left beside the running states goes to checkpoints of states, or as
+    much as was asked for.
 
     The plan is for one rank, and holds for each of them: their shares are equal. Ranks of one machine get equal parts
     of its memory.
@@ -64,25 +71,29 @@ def max_tokens_that_fit(config: ResolvedConfig, *, available_bytes: int, weight_
     window = config.model.context_window
     limits = dataclasses.replace(config.scheduler, max_model_len=window)
     config = dataclasses.replace(config, scheduler=limits)
-    plan = _Division(config, available_bytes, weight_bytes).plan()
+    plan = _Division(config, available_bytes, weight_bytes, is_length_open=True).plan()
     return min(window, plan.max_cached_tokens)
 
 
 class _Division:
     """One division of the memory; every step either succeeds or says what to change."""
 
-    def __init__(self, config: ResolvedConfig, available_bytes: int, weight_bytes: int) -> None:
+    def __init__(
+        self, config: ResolvedConfig, available_bytes: int, weight_bytes: int, *, is_length_open: bool = False
+    ) -> None:
         limits, cache = config.scheduler, config.cache
         if config.tensor_parallel_size > 1:
             own_shape = rank_model(config.model, config.tensor_parallel_size)
             config = dataclasses.replace(config, model=own_shape)
         self._config = config
+        self._is_length_open = is_length_open
         self._spec: CacheSpec = planned_spec(config.model, cache)
         self._available_bytes = available_bytes
         self._weight_bytes = weight_bytes
         self._workspace_bytes = workspace_bytes(config, self._spec)
         self._num_states = limits.max_num_seqs + 1 if self._spec.has_states else 0
         self._states_bytes = self._num_states * self._spec.state_bytes
+        self._has_checkpoints = config.prefix_cache is not None and self._spec.has_states
 
     def plan(self) -> MemoryPlan:
         """Divides; at least one block of tokens fits afterwards."""
@@ -101,6 +112,7 @@ class _Division:
             logits_chunk_rows=logits_chunk_rows(self._config),
             max_num_seqs=limits.max_num_seqs,
             max_model_len=limits.max_model_len,
+            num_checkpoints=self._num_checkpoints(num_blocks),
             arena_bytes=arena_bytes(self._config),
             graph_bytes=graph_bytes(self._config),
         )
@@ -118,7 +130,10 @@ class _Division:
             num_blocks = cache.num_blocks_override
         else:
             most = limits.max_num_seqs * self._spec.num_blocks_for(limits.max_model_len) + 1
+            if self._config.prefix_cache is not None:
+                most = 2 * most - 1  # as much again for what later requests may begin from
             fitting = self._blocks_and_states_bytes() - self._states_bytes
+            fitting -= self._checkpoints_bytes(fitting)
             if fitting < 0:
                 raise CapacityError(
                     f"{self._num_states} recurrent states of {_mib(self._spec.state_bytes)} (--max-num-seqs "
@@ -132,6 +147,32 @@ class _Division:
                 f"{_size_flag(self._config)}, or lower --max-num-seqs (now {limits.max_num_seqs})."
             )
         return num_blocks
+
+    def _checkpoints_bytes(self, left_bytes: int) -> int:
+        """What checkpoints take of the memory that is left for blocks and them."""
+        if not self._has_checkpoints or left_bytes <= 0:
+            return 0
+        assert self._config.prefix_cache is not None
+        wanted = self._config.prefix_cache.state_bytes
+        if wanted is None:
+            wanted = int(left_bytes * CHECKPOINT_SHARE)
+            if not self._is_length_open:
+                longest = self._spec.num_blocks_for(self._config.scheduler.max_model_len) + 1
+                wanted = min(wanted, max(0, left_bytes - longest * self._spec.block_bytes))
+        return wanted // self._spec.state_bytes * self._spec.state_bytes
+
+    def _num_checkpoints(self, num_blocks: int) -> int:
+        """Not more than there are places of them in all blocks."""
+        if not self._has_checkpoints:
+            return 0
+        if self._config.cache.num_blocks_override is not None:
+            size_bytes = int(num_blocks * self._spec.block_bytes * CHECKPOINT_SHARE)
+            assert self._config.prefix_cache is not None
+            size_bytes = self._config.prefix_cache.state_bytes or max(size_bytes, self._spec.state_bytes)
+        else:
+            size_bytes = self._checkpoints_bytes(self._blocks_and_states_bytes() - self._states_bytes)
+        most = num_blocks * self._spec.block_size // CHECKPOINT_GRID
+        return min(most, size_bytes // self._spec.state_bytes)
 
     def _blocks_and_states_bytes(self) -> int:
         """What is left for blocks and states, or was given for them."""
@@ -157,7 +198,8 @@ class _Division:
         cache = self._config.cache
         fixed = self._weight_bytes + self._workspace_bytes
         if cache.num_blocks_override is not None:
-            return fixed + self._states_bytes + num_blocks * self._spec.block_bytes
+            checkpoints_bytes = self._num_checkpoints(num_blocks) * self._spec.state_bytes
+            return fixed + self._states_bytes + num_blocks * self._spec.block_bytes + checkpoints_bytes
         if cache.kv_cache_memory_bytes is not None:
             return fixed + cache.kv_cache_memory_bytes
         return self._shared_bytes()

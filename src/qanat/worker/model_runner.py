@@ -25,6 +25,7 @@ from qanat.worker.logprobs import token_logprobs
 from qanat.worker.row_form import FormBuffer
 from qanat.worker.row_state import FormMaker, RowState, RowTable
 from qanat.worker.sampler import NO_TOKEN, draws_of, sample_tokens
+from qanat.worker.state_copies import copy_states
 
 NOT_FINITE = (
     "The model's scores for this request are not finite numbers. If it happens again, try --dtype float32 and "
@@ -99,6 +100,7 @@ class ModelRunner:
         self._drafter = drafter
         self._group: ParallelGroup = group or SingleGroup()
         self._limits = limits
+        self._cache = cache
         forms = None
         if matcher_factory is not None:
             forms = FormMaker(matcher_factory, FormBuffer(limits.num_valid_token_ids))
@@ -132,6 +134,7 @@ class ModelRunner:
 
     def _run(self, batch: ScheduledBatch, is_profiled: bool) -> StepOutput:
         works = update_rows(self._table, batch)
+        copy_states(self._cache, batch.state_copies)
         draft_s = 0.0
         if self._drafter is not None:
             works, draft_s = self._with_drafts(self._drafter, works, batch)

@@ -88,7 +88,8 @@ class Worker:
         self._choose_kernels(config.processors_of(self._group.rank))
         own_shape = rank_model(config.model, self._group.size)
         spec = planned_spec(own_shape, config.cache)
-        cache = allocate_cache(spec, plan.num_blocks, plan.num_states, self._platform.device)
+        num_states = plan.num_states + plan.num_checkpoints
+        cache = allocate_cache(spec, plan.num_blocks, num_states, self._platform.device)
         limits = RunnerLimits(
             num_rows=config.scheduler.max_num_seqs,
             max_blocks_per_row=spec.num_blocks_for(config.scheduler.max_model_len),

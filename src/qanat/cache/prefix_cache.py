@@ -1,0 +1,300 @@
+"""Reuse of what was computed for earlier requests: what can be found, what is kept, and what goes.
+
+The numbered invariants are in `docs/hybrid-cache.md`; comments and tests cite them as P1, P2, ...
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from qanat.cache.account import Account, Awaited, PrefixHit
+from qanat.cache.checkpoints import CheckpointPool
+from qanat.cache.eviction import EvictionQueue
+from qanat.cache.id_pool import IdPool
+from qanat.cache.index import CachedBlock, PrefixIndex
+from qanat.cache.keys import KeyChain, root_key
+from qanat.cache.placement import GRID, Kind, wanted_stops
+from qanat.core import prefix_report as why
+from qanat.core.batch import StateCopy
+from qanat.core.cache_spec import CacheSpec
+from qanat.core.prefix_report import PrefixReport
+from qanat.core.request import Request
+
+MAX_REMEMBERED = 4096
+"""Keys of evicted blocks that reports can tell from tokens never seen."""
+
+
+@dataclass(frozen=True)
+class PrefixRules:
+    """What is reused, and for whom.
+
+    Attributes:
+        model_digest: tells the weights.
+        layout: tells how the cache stores what is computed from them.
+        is_by_owner: each owner's prefixes are his own.
+        num_checkpoints: places for checkpoints of recurrent states.
+        keeps_output_states: whether states within outputs are kept. Not where drafts are verified: the running state is
+            then behind the tokens that a step has accepted (R8).
+    """
+
+    model_digest: str = ""
+    layout: str = ""
+    is_by_owner: bool = False
+    num_checkpoints: int = 0
+    keeps_output_states: bool = True
+
+
+class PrefixCache:
+    """The index, its checkpoints, and the order in which they go.
+
+    Args:
+        spec: the model's cache regions.
+        rules: see PrefixRules.
+        pool: of the blocks: what is evicted goes back there.
+        first_checkpoint_id: state ids from here on are checkpoints.
+
+    Attributes:
+        num_evicted: blocks that had to make room.
+        copies: of states, to be made before the next step, in this order.
+    """
+
+    def __init__(self, spec: CacheSpec, rules: PrefixRules, pool: IdPool, first_checkpoint_id: int) -> None:
+        self._spec = spec
+        self._rules = rules
+        self._pool = pool
+        self._index = PrefixIndex()
+        self._queue: EvictionQueue[CachedBlock] = EvictionQueue(self._value_per_byte)
+        num_checkpoints = rules.num_checkpoints if spec.has_states else 0
+        self.checkpoints = CheckpointPool(first_checkpoint_id, num_checkpoints, spec.state_bytes)
+        self._last_chain: tuple[Request, KeyChain] | None = None
+        self._evicted: OrderedDict[bytes, None] = OrderedDict()
+        self._under_way: dict[bytes, Account] = {}
+        self.num_evicted = 0
+        self.copies: list[StateCopy] = []
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks in the index."""
+        return len(self._index)
+
+    @property
+    def num_unheld(self) -> int:
+        """Blocks that could go now."""
+        return self._index.num_unheld
+
+    def find(self, request: Request) -> PrefixHit:
+        """What there is of a request, cut back to the deepest state, and where its own state is to be kept."""
+        chain = self._chain(request)
+        num_full = (request.num_tokens - 1) // self._spec.block_size
+        run = self._run(chain, num_full)
+        matched = len(run) * self._spec.block_size
+        is_read = request.sampling.prompt_logprobs is None
+        cached = run if is_read else []
+        if self._spec.has_states:
+            while cached and cached[-1].checkpoint is None:
+                cached = cached[:-1]
+        num_cached = cached[-1].end if cached else 0
+        stops = wanted_stops(
+            request.num_prompt_tokens,
+            start=num_cached,
+            boundaries=request.boundaries,
+            junction=matched,
+        )
+        return PrefixHit(
+            num_cached,
+            cached,
+            stops if self._spec.has_states else (),
+            chain,
+            self._awaited(chain, len(run), num_full, num_cached) if is_read else None,
+            PrefixReport(
+                request.num_tokens, matched, num_cached, self._why(request, chain, len(run), num_cached)
+            ),
+        )
+
+    def hold(self, account: Account, hit: PrefixHit) -> None:
+        """Gives a request what was found for it; its state will be a copy of the checkpoint."""
+        for block in hit.blocks:
+            self._queue.discard(block)
+            self._index.hold(block)
+            block.num_uses += 1
+        account.cached = list(hit.blocks)
+        account.stops = {stop.position: stop.kind for stop in hit.stops}
+        account.chain = hit.chain
+        checkpoint = hit.blocks[-1].checkpoint if hit.blocks else None
+        if checkpoint is not None and self._spec.has_states:
+            self.checkpoints.use(checkpoint)
+            self.copies.append(StateCopy(checkpoint.state_id, account.state_id))
+
+    def announce(self, account: Account) -> None:
+        """Tells what blocks of its prompt a request is about to compute, so that others may wait for them."""
+        assert account.chain is not None
+        num_full = account.request.num_prompt_tokens // self._spec.block_size
+        for index in range(len(account.cached), num_full):
+            self._under_way.setdefault(account.chain[index], account)
+
+    def commit(self, account: Account, num_tokens: int) -> None:
+        """Enters a request's full blocks among its first `num_tokens` tokens into the index (P1)."""
+        chain, cached = account.chain, account.cached
+        if chain is None or not account.is_trusted:
+            return
+        for number in range(len(cached), num_tokens // self._spec.block_size):
+            key, block_id = chain[number], account.block_ids[number]
+            self._end_waiting(key, account)
+            block = self._index.get(key)
+            if block is None:
+                parent = cached[-1] if cached else None
+                block = self._index.insert(key, parent, block_id, (number + 1) * self._spec.block_size)
+            elif not block.num_holders:
+                # The same content twice: nobody reads the older copy, so its place is free.
+                self._queue.discard(block)
+                self._pool.give_back([block.block_id])
+                block.block_id = block_id
+            self._index.hold(block)
+            cached.append(block)
+
+    def save(self, account: Account, num_tokens: int) -> None:
+        """Keeps a request's state after its first `num_tokens` tokens, all committed, if it is wanted (P3)."""
+        if not self._spec.has_states or num_tokens % GRID or not account.cached:
+            return
+        block = account.cached[-1]
+        if block.end != num_tokens or block.checkpoint is not None:
+            return
+        kind = account.stops.get(num_tokens)
+        if kind is None:
+            if num_tokens <= account.request.num_prompt_tokens or not self._rules.keeps_output_states:
+                return
+            kind = Kind.OUTPUT
+            older = account.newest
+            if older is not None and not older.num_uses and older.block.checkpoint is older:
+                self.checkpoints.drop(older)
+        checkpoint = self.checkpoints.make(block, kind)
+        if checkpoint is not None:
+            self.copies.append(StateCopy(account.state_id, checkpoint.state_id))
+        if kind is Kind.OUTPUT:
+            account.newest = checkpoint
+
+    def let_go(self, account: Account) -> None:
+        """Ends a request's hold; what it has computed stays as long as there is room."""
+        if account.chain is not None and self._under_way:
+            for number in range(
+                len(account.cached), account.request.num_prompt_tokens // self._spec.block_size
+            ):
+                self._end_waiting(account.chain[number], account)
+        for block in reversed(account.cached):
+            self._index.let_go(block)
+            if not block.num_holders:
+                self._queue.touch(block)
+            if block.is_candidate:
+                self._queue.push(block)
+        if not account.is_trusted:
+            for block in reversed(account.cached):
+                if not block.is_candidate:
+                    break
+                self._queue.discard(block)
+                self._remove(block)
+
+    def evict(self) -> None:
+        """Makes the block go whose loss costs least; there is one that nobody holds."""
+        block = self._queue.pop(len(self._index))
+        assert block is not None, "of the blocks that nobody holds, the deepest can go"
+        self._evicted[block.key] = None
+        if len(self._evicted) > MAX_REMEMBERED:
+            self._evicted.popitem(last=False)
+        self._remove(block)
+        self.num_evicted += 1
+
+    def clear(self) -> None:
+        """Forgets everything; nobody holds anything."""
+        for block in reversed(self._index.blocks()):
+            self._queue.discard(block)
+            self._remove(block)
+        self._under_way.clear()
+        self.copies.clear()
+
+    def check_integrity(self) -> list[CachedBlock]:
+        """Checks index and checkpoints; returns the index's blocks.
+
+        Raises:
+            IntegrityError: naming what is wrong.
+        """
+        self._index.check_integrity()
+        blocks = self._index.blocks()
+        self.checkpoints.check_integrity(blocks)
+        return blocks
+
+    def _chain(self, request: Request) -> KeyChain:
+        """The keys of a request; whose turn it is is looked up in every step until it fits."""
+        if self._last_chain is None or self._last_chain[0] is not request:
+            rules = self._rules
+            root = root_key(
+                rules.model_digest,
+                rules.layout,
+                salt=request.cache_salt,
+                owner=request.owner if rules.is_by_owner else "",
+            )
+            self._last_chain = request, KeyChain(root, request, self._spec.block_size)
+        return self._last_chain[1]
+
+    def _run(self, chain: KeyChain, num_full: int) -> list[CachedBlock]:
+        run = []
+        for number in range(num_full):
+            block = self._index.get(chain[number])
+            if block is None:
+                break
+            run.append(block)
+        return run
+
+    def _awaited(self, chain: KeyChain, num_found: int, num_full: int, num_cached: int) -> Awaited | None:
+        """Who computes, right now, more of the same tokens."""
+        if num_found >= num_full:
+            return None
+        leader = self._under_way.get(chain[num_found])
+        if leader is None:
+            return None
+        number = num_found + 1
+        while number < num_full and self._under_way.get(chain[number]) is leader:
+            number += 1
+        num_tokens = number * self._spec.block_size
+        if self._spec.has_states:
+            num_tokens = max((stop for stop in leader.stops if stop <= num_tokens), default=0)
+        return Awaited(leader.request.request_id, num_tokens) if num_tokens > num_cached else None
+
+    def _end_waiting(self, key: bytes, account: Account) -> None:
+        if self._under_way.get(key) is account:
+            del self._under_way[key]
+
+    def _why(self, request: Request, chain: KeyChain, num_found: int, num_cached: int) -> str:
+        """What kept a hit from being longer."""
+        block_size = self._spec.block_size
+        num_full = (request.num_tokens - 1) // block_size
+        if request.sampling.prompt_logprobs is not None:
+            return why.SCORED
+        if not num_full:
+            return why.SHORT
+        if num_cached < num_found * block_size:
+            return why.NO_STATE
+        if num_found == num_full:
+            return why.WHOLE
+        return why.EVICTED if chain[num_found] in self._evicted else why.NEW
+
+    def _remove(self, block: CachedBlock) -> None:
+        """Takes a candidate out of the index, with its checkpoint; its parent may become one (P2)."""
+        if block.checkpoint is not None:
+            self.checkpoints.drop(block.checkpoint)
+        self._index.remove(block)
+        self._pool.give_back([block.block_id])
+        parent = block.parent
+        if parent is not None and parent.is_candidate:
+            self._queue.push(parent)
+
+    def _value_per_byte(self, block: CachedBlock) -> float:
+        """Of the end of a sequence: what is lost if it goes, by what is gained."""
+        spec, checkpoint = self._spec, block.checkpoint
+        if not spec.has_states:
+            return (block.num_uses + 0.5) * spec.block_size / spec.block_bytes
+        if checkpoint is None:
+            return 0.0  # keys and values that no state goes on from
+        saved = checkpoint.saved_tokens
+        size_bytes = spec.state_bytes + saved // spec.block_size * spec.block_bytes
+        return self.checkpoints.expected_uses(checkpoint) * saved / size_bytes

@@ -1,0 +1,25 @@
+"""Figures of the prefix cache."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class PrefixStats(msgspec.Struct, frozen=True):
+    """Gauges at this moment, and counters since the start.
+
+    Attributes:
+        num_blocks: KV blocks that can be found.
+        num_checkpoints: states that can be found.
+        size_bytes: both together, over all layers of one rank.
+        num_evicted_blocks: counter; blocks that had to make room.
+        num_evicted_checkpoints: counter; checkpoints that had to make room for others.
+        num_recomputed_tokens: counter; tokens computed again after a preemption.
+    """
+
+    num_blocks: int = 0
+    num_checkpoints: int = 0
+    size_bytes: int = 0
+    num_evicted_blocks: int = 0
+    num_evicted_checkpoints: int = 0
+    num_recomputed_tokens: int = 0
