@@ -43,6 +43,7 @@ def main() -> None:
         quantization=wish.quantization,
         dtype=wish.dtype,
         num_threads=wish.num_threads,
+        enable_prefix_caching=False,
     )
     prompts = [[5 + i, 6, 7] for i in range(wish.batch_size)]
     sampling = SamplingParams(temperature=0, max_tokens=wish.tokens, ignore_eos=True)

@@ -115,7 +115,6 @@ def test_short_names_of_types(short: str, full: str) -> None:
         ({"data_parallel_size": 8}, "--data-parallel-size", 2, "may use 2 cores"),
         ({"pipeline_parallel_size": 2}, "--pipeline-parallel-size", 1, "not yet in this version"),
         ({"enable_expert_parallel": True}, "--enable-expert-parallel", False, "a part of each expert"),
-        ({"enable_prefix_caching": True}, "--enable-prefix-caching", False, "not yet in this version"),
         ({"async_scheduling": True}, "--async-scheduling", False, "not yet in this version"),
         ({"trust_remote_code": True}, "--trust-remote-code", "no effect", "no code from a checkpoint"),
         ({"quantization": "ascend"}, "--quantization", "bfloat16", "not quantised"),

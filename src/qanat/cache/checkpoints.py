@@ -11,6 +11,8 @@ from qanat.core.errors import IntegrityError
 PRIOR_USES = 0.5
 PRIOR_CHECKPOINTS = 1.0
 """A kind of which nothing is known counts as if so many of so many checkpoints had been used."""
+LEAST_EXPECTED, MAX_EXPECTED = 0.1, 4
+"""Further uses that are expected of a checkpoint that was used once, and at most."""
 MAX_COUNTED = 256.0
 """Counts of a kind are halved beyond, so that what happened lately weighs more."""
 
@@ -100,10 +102,15 @@ class CheckpointPool:
         self._places.give_back([checkpoint.state_id])
 
     def expected_uses(self, checkpoint: Checkpoint) -> float:
-        """How often it is likely to be used again: as its kind is, until its own uses tell."""
+        """How often it is likely to be used again: as its kind is, until its own uses tell.
+
+        Whoever has used it goes on from a deeper one, so a single use says less than none: only what is used again and
+        again is a common beginning.
+        """
+        if checkpoint.num_uses:
+            return min(MAX_EXPECTED, checkpoint.num_uses - 1) + LEAST_EXPECTED
         kind = checkpoint.kind
-        share = (self._num_used[kind] + PRIOR_USES) / (self._num_made[kind] + PRIOR_CHECKPOINTS)
-        return checkpoint.num_uses + min(1.0, share)
+        return min(1.0, (self._num_used[kind] + PRIOR_USES) / (self._num_made[kind] + PRIOR_CHECKPOINTS))
 
     def check_integrity(self, blocks: list[CachedBlock]) -> None:
         """Every place is free or belongs to one block of the index.

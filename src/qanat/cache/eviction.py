@@ -1,13 +1,15 @@
 """Who goes first when memory is needed: the item whose loss costs the least recomputation per byte.
 
 What an item saves is the tokens that would be computed again without it, times how often that is expected. How often
-is not known, so it is judged by use so far and by age: an item's rank is the queue's age when it was last used plus
-its value per byte, and the queue's age is the rank of what went last (the rule known as GreedyDual-Size-Frequency).
+is not known, so it is judged by use so far and by age: an item's rank is the queue's age when it was last used plus the
+root of its value per byte, and the queue's age is the rank of what went last. With the value itself it is the rule
+known as GreedyDual-Size-Frequency; the root leaves more to age, as values are guesses and often far apart.
 """
 
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
@@ -79,4 +81,4 @@ class EvictionQueue(Generic[T]):
 
     def _rank(self, item: T) -> float:
         value = self._value(item)
-        return item.base + value if value else 0.0
+        return item.base + math.sqrt(value) if value else 0.0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 
@@ -23,3 +25,9 @@ class PrefixStats(msgspec.Struct, frozen=True):
     num_evicted_blocks: int = 0
     num_evicted_checkpoints: int = 0
     num_recomputed_tokens: int = 0
+
+
+def total_prefix_stats(every: Sequence[PrefixStats]) -> PrefixStats:
+    """The figures of several caches as those of one."""
+    names = PrefixStats.__struct_fields__
+    return PrefixStats(**{name: sum(getattr(one, name) for one in every) for name in names})

@@ -56,18 +56,17 @@ def resolve(
         ConfigError: wishes that cannot be fulfilled, with what to change.
         CheckpointError: the checkpoint is quantised in a way that is not read.
     """
-    said = [*wishes.notes, *environment.decisions]
     check_refused(wishes)
-    said += decide_unbuilt(wishes)
+    said = [*wishes.notes, *environment.decisions, *decide_unbuilt(wishes)]
     dtype = _dtype(wishes, model, said)
     num_ranks = tensor_parallel_size(wishes, model, machine, said)
-    num_ranks_here = num_ranks // wishes.nnodes
-    parallel = parallel_settings(wishes, machine, num_ranks_here, said)
+    num_here = num_ranks // wishes.nnodes
+    parallel = parallel_settings(wishes, machine, num_here, said)
     quantization = settle_quantization(wishes, quantization, dtype, said)
     num_local = parallel.num_local_replicas
-    num_threads = _num_threads(wishes, model, machine, environment, (num_ranks_here, num_local), said)
+    num_threads = _num_threads(wishes, model, machine, environment, (num_here, num_local), said)
     limits, open_limits = scheduler_limits(wishes, model, environment, said)
-    config = ResolvedConfig(
+    settled = ResolvedConfig(
         model_path=model_path,
         served_model_names=wishes.served_model_name or (wishes.model or DEMO_NAME,),
         model=model,
@@ -78,7 +77,7 @@ def resolve(
         quantization=quantization,
         seed=wishes.seed,
         num_threads=num_threads,
-        cpu_binding=bound_processors(wishes, machine, num_threads, num_ranks_here * num_local, said),
+        cpu_binding=bound_processors(wishes, machine, num_threads, num_here * num_local, said),
         is_nan_check_enabled=wishes.enable_nan_check,
         max_logprobs=wishes.max_logprobs,
         step_timeout_s=float(wishes.step_timeout_s or DEFAULT_STEP_TIMEOUT_S),
@@ -93,7 +92,7 @@ def resolve(
         graph_wishes=read_graph_wishes(wishes, said),
         speculative=speculative_settings(wishes.speculative_config, model, said),
     )
-    return config, said
+    return settled, said
 
 
 def _structured(wishes: EngineConfig, said: list[Decision]) -> StructuredSettings:

@@ -131,9 +131,7 @@ class AsyncEngine:
         output_token_ids: PriorOutput = (),
         data_parallel_rank: int | None = None,
     ) -> AsyncIterator[GenerationEvent]:
-        """Events of all n choices, interleaved; ends when each has had its finish reason.
-
-        Closing the iterator or cancelling its task aborts what is still running.
+        """Events of all n choices, interleaved; ends when each has had its finish reason. Closing it aborts the rest.
 
         Args:
             prompt_token_ids: the prompt.
@@ -145,8 +143,8 @@ class AsyncEngine:
             owner: whose request it is.
             boundaries: positions in the prompt at which later prompts are likely to part from it.
             thinking: whether the output begins with reasoning, which a form leaves free.
-            output_token_ids: output of choices that are continued, one entry per choice, None for those that have
-                ended; events tell what comes after, while counts and max_tokens include what was there.
+            output_token_ids: output of choices that are continued, None for those that have ended; events tell what
+                comes after, while counts and max_tokens include what was there.
             data_parallel_rank: the replica that is to compute it; None takes the one with the least to do.
 
         Raises:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from qanat.cache.prefix_stats import PrefixStats, total_prefix_stats
 from qanat.core.events import GenerationEvent
 from qanat.core.graph_counts import GraphCounts, total_graph_counts
 from qanat.core.outputs import RequestOutput
@@ -121,6 +122,7 @@ class EngineStats(msgspec.Struct, kw_only=True, frozen=True):
         collective_s: of those, seconds in exchanges between the ranks that share the model.
         graphs: how the steps ran.
         speculation: what became of drafts.
+        prefixes: what is kept for reuse.
         replicas: the figures of each replica by its rank; they are not asked for forms, so `compiler` is empty.
     """
 
@@ -139,6 +141,7 @@ class EngineStats(msgspec.Struct, kw_only=True, frozen=True):
     collective_s: float = 0.0
     graphs: GraphCounts = GraphCounts()
     speculation: SpeculationCounts = SpeculationCounts()
+    prefixes: PrefixStats = PrefixStats()
     replicas: dict[int, EngineStats] = {}
 
 
@@ -165,6 +168,7 @@ def total_stats(replicas: Mapping[int, EngineStats], compiler: CompileStats) -> 
         collective_s=sum(one.collective_s for one in every),
         graphs=total_graph_counts([one.graphs for one in every]),
         speculation=total_speculation_counts([one.speculation for one in every]),
+        prefixes=total_prefix_stats([one.prefixes for one in every]),
         replicas=dict(replicas),
     )
 
@@ -289,6 +293,7 @@ class EngineMetrics:
             collective_s=scheduler.collective_s if scheduler else 0.0,
             graphs=scheduler.graphs if scheduler else GraphCounts(),
             speculation=scheduler.speculation if scheduler else SpeculationCounts(),
+            prefixes=scheduler.prefixes if scheduler else PrefixStats(),
         )
 
     def _observe(self, name: str, value: float, count: int = 1) -> None:

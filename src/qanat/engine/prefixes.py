@@ -35,5 +35,5 @@ def prefix_rules(config: ResolvedConfig, memory: MemoryPlan) -> PrefixRules | No
         "|".join(parts),
         is_by_owner=config.prefix_cache.is_by_key,
         num_checkpoints=memory.num_checkpoints,
-        keeps_output_states=config.speculative is None,
+        keeps_output_states=not config.speculative.method,
     )

@@ -13,13 +13,11 @@ from starlette.responses import Response
 from qanat.engine.async_engine import AsyncEngine
 from qanat.engine.metrics import EngineStats
 from qanat.server.caller import caller_of
+from qanat.server.prefix_metrics import OWN_PREFIX, PREFIX_COUNTERS, PREFIX_GAUGES
 from qanat.server.service import Service
 from qanat.structured.compiler import CompileStats
 
 PREFIX = "vllm:"
-OWN_PREFIX = "qanat:"
-"""Of figures for which vLLM has no name."""
-
 HISTOGRAM_HELP = {
     "time_to_first_token_seconds": "From arrival to the first output token.",
     "inter_token_latency_seconds": "Between output tokens of one request.",
@@ -126,19 +124,21 @@ class EngineCollector(Collector):
         yield self._gauge(
             "kv_cache_usage_perc", "Share of KV blocks in use; 1 is all.", lambda one: one.cache_usage
         )
-        names = ["block_size", "num_gpu_blocks", "num_states", "cache_dtype"]
+        for name, text, read in PREFIX_GAUGES:
+            yield self._gauge(name, text, read)
+        names = ["block_size", "num_gpu_blocks", "num_states", "cache_dtype", "enable_prefix_caching"]
         family = GaugeMetricFamily(
             f"{PREFIX}cache_config_info", "How the cache is sized.", labels=[*LABELS, *names]
         )
         for replica in self._engine.replicas:
             plan = replica.memory_plan
             values = [str(plan.block_size), str(plan.num_blocks), str(plan.num_states)]
-            cache_dtype = replica.config.cache.kv_cache_dtype
-            family.add_metric([*self._labels(replica.rank), *values, cache_dtype], 1)
+            values += [replica.config.cache.kv_cache_dtype, str(replica.config.prefix_cache is not None)]
+            family.add_metric([*self._labels(replica.rank), *values], 1)
         yield family
 
     def _counters(self) -> Iterable[Metric]:
-        for name, text, read in COUNTERS:
+        for name, text, read in (*COUNTERS, *PREFIX_COUNTERS):
             family = CounterMetricFamily(name, text, labels=LABELS)
             for rank, stats in self._stats.replicas.items():
                 family.add_metric(self._labels(rank), read(stats))
@@ -201,7 +201,7 @@ class EngineCollector(Collector):
             yield family
 
     def _gauge(self, name: str, text: str, read: Callable[[EngineStats], float]) -> Metric:
-        family = GaugeMetricFamily(PREFIX + name, text, labels=LABELS)
+        family = GaugeMetricFamily(name if ":" in name else PREFIX + name, text, labels=LABELS)
         for rank, stats in self._stats.replicas.items():
             family.add_metric(self._labels(rank), read(stats))
         return family

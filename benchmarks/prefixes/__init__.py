@@ -1,0 +1,1 @@
+"""Traces and oracles for the benchmark of the prefix cache."""
