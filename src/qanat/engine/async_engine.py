@@ -143,8 +143,7 @@ class AsyncEngine:
             owner: whose request it is.
             boundaries: positions in the prompt at which later prompts are likely to part from it.
             thinking: whether the output begins with reasoning, which a form leaves free.
-            output_token_ids: output of choices that are continued, None for those that have ended; events tell what
-                comes after, while counts and max_tokens include what was there.
+            output_token_ids: of choices that are continued, None for ended ones; counts include it, events what is new.
             data_parallel_rank: the replica that is to compute it; None takes the one with the least to do.
 
         Raises:
