@@ -68,6 +68,18 @@ def test_choices_share_their_prompt_and_preempted_requests_resume(demo_model: Pa
     assert tight == cold
 
 
+@pytest.mark.slow
+def test_ranks_copy_their_share_of_a_state(demo_model: Path) -> None:
+    params = SamplingParams(max_tokens=8, temperature=0.7, seed=1, logprobs=2, ignore_eos=True)
+    found = []
+    for is_on in (False, True):
+        with open_model(demo_model, tensor_parallel_size=2, enable_prefix_caching=is_on) as model:
+            results = [model.generate(prompt, params)[0] for prompt in (PROMPTS[0], *PROMPTS[:3])]
+        found.append([bits(result) for result in results])
+    assert found[0] == found[1]
+    assert [result.num_cached_tokens for result in results] == [0, 384, 0, 256]
+
+
 @pytest.fixture(scope="module")
 def server(demo_model: Path) -> Iterator[ServerProcess]:
     with ServerProcess([str(demo_model), "--served-model-name", "demo", "--max-num-seqs", "4"]) as running:
