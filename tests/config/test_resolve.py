@@ -82,7 +82,7 @@ def test_what_was_wished_holds_in_silence() -> None:
     assert config.open_limits == ()
     limits, cache = config.scheduler, config.cache
     assert dataclasses.astuple(limits) == (128, 8, 4096, "priority", 5, 50, 30.0, 0.1, 0, True)
-    assert dataclasses.astuple(cache) == (16, "float16", "", 0.25, 2**30, None, None)
+    assert dataclasses.astuple(cache) == (16, "float16", "", 0.25, 2**30, None, 0, None)
     assert (config.seed, config.num_threads, config.is_nan_check_enabled) == (7, 1, False)
     assert (config.init_timeout_s, config.step_timeout_s) == (5.0, 6.0)
     assert config.served_model_names == ("a", "b")
@@ -124,7 +124,12 @@ def test_short_names_of_types(short: str, full: str) -> None:
             "no effect",
             "nothing else to set",
         ),
-        ({"speculative_config": {"method": "mtp"}}, "--speculative-config", "no speculation", "not yet"),
+        (
+            {"speculative_config": {"method": "mtp"}},
+            "--speculative-config",
+            "no speculation",
+            "brings no multi-token",
+        ),
         ({"additional_config": {"enable_mlapo": True}}, "--additional-config", "no effect", "Ascend"),
         (
             {"additional_config": {"enable_cpu_binding": True}},

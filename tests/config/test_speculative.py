@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -40,6 +41,21 @@ def test_what_stands_in_it_without_effect_is_named() -> None:
         ("--speculative-config.disable_by_batch_siz", "ignored"),
         ("--speculative-config.draft_sample_method", "no effect"),
     ]
+
+
+MTP_MODEL = dataclasses.replace(CONFIGS["qwen3_5"], num_mtp_layers=1)
+
+
+@pytest.mark.parametrize("name", ["mtp", "qwen3_5_mtp"])
+def test_mtp_by_both_names(name: str) -> None:
+    settings, said = read({"method": name, "num_speculative_tokens": 3, "enforce_eager": True}, MTP_MODEL)
+    assert (settings.method, settings.num_tokens, settings.is_eager, said) == ("mtp", 3, True, [])
+
+
+def test_mtp_needs_a_layer_that_drafts() -> None:
+    settings, [decision] = read({"method": "mtp", "num_speculative_tokens": 3})
+    assert not settings.method
+    assert decision.got == "no speculation" and "mtp_num_hidden_layers" in decision.why
 
 
 @pytest.mark.parametrize("method", ["suffix", "eagle3", None])

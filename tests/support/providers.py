@@ -22,3 +22,11 @@ def reference_kernels() -> Iterator[None]:
 def reference_kernels_of_fixtures() -> None:
     """What a module makes once is made by the references too: it comes before the fixture of a single test."""
     choose_providers(1, REFERENCE)
+
+
+@pytest.fixture(autouse=True)
+def best_kernels() -> Iterator[None]:
+    """The native kernels where they are built: the references take seconds for many steps."""
+    choose_providers(1)
+    yield
+    choose_providers(1, REFERENCE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,13 +22,15 @@ from qanat.models.decoder import CausalLM
 from qanat.scheduler.draft_lengths import DraftLengths
 from qanat.scheduler.scheduler import Scheduler
 from qanat.worker.batch_inputs import RowWork
-from qanat.worker.cache_tensors import allocate_cache
+from qanat.worker.cache_tensors import CacheTensors, allocate_cache
 from qanat.worker.drafters.base import Drafter
 from qanat.worker.graphs.maker import NativeGraphMaker
 from qanat.worker.model_runner import ModelRunner, RunnerLimits
+from qanat.worker.row_state import RowTable
 from tests.support.fake_clock import FakeClock
 
 BLOCK_SIZE = 16
+MAX_DRAFTS = 5
 LIMITS = SchedulerLimits(max_num_batched_tokens=64, max_num_seqs=6, max_model_len=512)
 
 
@@ -46,6 +48,7 @@ class KnowingDrafter:
     share_right: float
     vocab_size: int
     chance: random.Random = field(default_factory=lambda: random.Random(5))
+    capture_s: float = 0.0
 
     def propose(self, works: Sequence[RowWork], max_drafts: Sequence[int]) -> list[list[int]]:
         return [self._drafts(work, most) for work, most in zip(works, max_drafts, strict=True)]
@@ -92,6 +95,7 @@ def run(
     requests: Sequence[Request],
     *,
     drafter: Drafter | None = None,
+    make_drafter: Callable[[RowTable, CacheTensors], Drafter] | None = None,
     lengths: DraftLengths | None = None,
     num_blocks: int = 120,
     graphs: GraphSettings | None = None,
@@ -102,10 +106,12 @@ def run(
     """Serves requests to their ends. Caches start as NaN: reading what a request has not written shows."""
     bounds = replace(LIMITS, **limits)
     config = model.config
-    spec = cache_spec(config, block_size=BLOCK_SIZE, kv_dtype="float32")
+    num_held = 0 if lengths is None else 1 + MAX_DRAFTS
+    spec = cache_spec(config, block_size=BLOCK_SIZE, kv_dtype="float32", num_held_rows=num_held)
     num_states = bounds.max_num_seqs + 1 if spec.has_states else 0
     tensors = allocate_cache(spec, num_blocks=num_blocks + 1, num_states=num_states)
-    for tensor in [*tensors.kv_blocks, *tensors.conv_states, *tensors.recurrent_states]:
+    states = [*tensors.conv_states, *tensors.recurrent_states, *tensors.held_inputs, *tensors.held_gates]
+    for tensor in [*tensors.kv_blocks, *tensors.draft_kv, *states]:
         tensor.fill_(torch.nan)
     runner = ModelRunner(
         model,
@@ -114,7 +120,7 @@ def run(
         matcher_factory,
         graphs=graphs,
         maker=NativeGraphMaker(2**22) if graphs is not None else None,
-        drafter=drafter,
+        make_drafter=_maker(drafter, make_drafter, tensors),
     )
     cache = HybridCacheManager(spec, num_blocks + 1, num_states)
     scheduler = Scheduler(bounds, cache, FakeClock(), lengths)
@@ -139,3 +145,13 @@ def run(
     assert cache.num_free_blocks == cache.num_usable_blocks and not marks
     assert cache.num_free_states == cache.num_usable_states
     return answers
+
+
+def _maker(
+    drafter: Drafter | None,
+    make: Callable[[RowTable, CacheTensors], Drafter] | None,
+    tensors: CacheTensors,
+) -> Callable[[RowTable], Drafter] | None:
+    if make is not None:
+        return lambda table: make(table, tensors)
+    return (lambda table: drafter) if drafter is not None else None

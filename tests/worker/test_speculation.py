@@ -7,14 +7,17 @@ from typing import Any
 
 import pytest
 
+from qanat.config.graphs import GraphSettings
 from qanat.core.request import FinishReason, Request
+from qanat.kernels.native import module
 from qanat.scheduler.draft_lengths import DraftLengths
+from tests.support.providers import best_kernels  # noqa: F401
 from tests.support.speculating import Answers, KnowingDrafter, run
 from tests.support.step_loop import make_request
 from tests.worker.driver import random_prompt
 from tests.worker.tiny_model import VOCAB_SIZE, tiny_model
 
-FAMILIES = ["qwen3"]
+FAMILIES = ["qwen3", "qwen3_5", pytest.param("qwen3_5_moe", marks=pytest.mark.slow)]
 SETTINGS: dict[str, dict[str, Any]] = {
     "greedy": {"temperature": 0.0},
     "sampled": {"temperature": 0.9, "top_k": 40, "min_p": 0.01},
@@ -60,8 +63,7 @@ def test_drafts_change_no_output(family: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("num_drafts", [1, 5])
-@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize(("num_drafts", "share"), [(1, 0.0), (5, 0.0), (5, 0.5), (1, 1.0), (5, 1.0)])
 def test_right_and_wrong_drafts(family: str, num_drafts: int, share: float) -> None:
     answers = check(lambda: requests_of(SETTINGS["sampled"]), family, num_drafts, share)
     for name, end in answers.ends.items():
@@ -95,7 +97,9 @@ def test_preemption_and_a_crowded_cache(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("num_drafts", [1, 3, 5])
+@pytest.mark.parametrize(
+    "num_drafts", [pytest.param(1, marks=pytest.mark.slow), 3, pytest.param(5, marks=pytest.mark.slow)]
+)
 def test_eng_010_a_prompt_s_last_tokens_join_a_verified_step(family: str, num_drafts: int) -> None:
     """What is left of the second prompt when the step joins is 1 to k + 2 tokens."""
     for num_left in range(1, num_drafts + 3):
@@ -119,3 +123,15 @@ def test_other_requests_get_their_tokens_before_anyone_gets_drafts() -> None:
     answers = check(make, "qwen3", 3, 1.0, max_num_batched_tokens=8)
     full = [step for step in answers.steps if len(step.rows) == 6]
     assert full and all(sum(row.num_drafted for row in step.rows) <= 2 for step in full)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("mode", ["FULL_DECODE_ONLY", "PIECEWISE"])
+def test_verified_steps_run_as_graphs(family: str, mode: str) -> None:
+    if not module.is_built():
+        pytest.skip(module.why_not())
+    sizes = GraphSettings(mode, (1, 2, 4, 8, 16, 32))
+    answers = check(lambda: requests_of(SETTINGS["logprobs"]), family, 3, 0.6, graphs=sizes)
+    verified = [step for step in answers.steps if any(row.num_drafted for row in step.rows)]
+    kinds = {step.graph.kind for step in verified if step.graph is not None and step.graph.is_decode}
+    assert kinds == {"full" if mode == "FULL_DECODE_ONLY" else "piecewise"}

@@ -11,6 +11,7 @@ from qanat.core.cache_spec import CacheRegion, CacheSpec, head_width
 KV_BLOCKS = "kv_blocks"
 CONV_STATE = "conv_state"
 RECURRENT_STATE = "recurrent_state"
+DRAFT_KV = "draft_kv"
 HELD_INPUTS = "held_inputs"
 HELD_GATES = "held_gates"
 
@@ -22,6 +23,7 @@ def planned_spec(model: ModelConfig, limits: CacheLimits) -> CacheSpec:
         block_size=limits.block_size,
         kv_dtype=limits.kv_cache_dtype,
         conv_dtype=limits.conv_dtype,
+        num_held_rows=limits.num_held_rows,
     )
 
 
@@ -35,7 +37,7 @@ def cache_spec(
     the convolution, [kernel - 1, conv_dim], and the recurrent state, [value heads, key dim, value dim]; the latter is
     always float32, because it accumulates over the whole sequence. Where drafts are verified, a state also has room for
     the rows of one step: inputs of the convolution, [rows, conv_dim], and two gates for each value head, [rows, 2,
-    value heads] in float32.
+    value heads] in float32. A draft layer has keys and values like a full-attention layer, in the same blocks.
 
     Args:
         model: the model's shape.
@@ -44,16 +46,14 @@ def cache_spec(
         conv_dtype: of the conv state; empty for the same.
         num_held_rows: most rows of a request that a step verifies; 0 where nothing is ever drafted.
     """
-    regions = [
-        CacheRegion(
-            name=KV_BLOCKS,
-            unit="block",
-            num_layers=model.num_full_attention_layers,
-            unit_shape=(2, block_size, model.num_key_value_heads, head_width(model.head_dim, kv_dtype)),
-            dtype=kv_dtype,
-            shard_axis=2,
-        )
-    ]
+
+    def kv_region(name: str, num_layers: int) -> CacheRegion:
+        shape = (2, block_size, model.num_key_value_heads, head_width(model.head_dim, kv_dtype))
+        return CacheRegion(name, "block", num_layers, shape, kv_dtype, shard_axis=2)
+
+    regions = [kv_region(KV_BLOCKS, model.num_full_attention_layers)]
+    if model.num_draft_layers:
+        regions.append(kv_region(DRAFT_KV, model.num_draft_layers))
     if model.gdn is not None:
         num_layers = model.num_linear_attention_layers
         regions += _states(model.gdn, num_layers, conv_dtype or kv_dtype, num_held_rows)

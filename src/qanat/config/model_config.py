@@ -72,6 +72,7 @@ class ModelConfig:
         eos_token_ids: stop ids of the config and, from a folder, of `generation_config.json`; ascending.
         quantization_config: the raw section, or None.
         has_vision: the checkpoint also holds a vision tower.
+        num_draft_layers: of its multi-token-prediction layers, those that are loaded; settled with the settings.
     """
 
     architecture: str
@@ -96,6 +97,7 @@ class ModelConfig:
     eos_token_ids: tuple[int, ...]
     quantization_config: Mapping[str, Any] | None
     has_vision: bool
+    num_draft_layers: int = 0
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> ModelConfig:

@@ -19,7 +19,7 @@ from qanat.config.profiler import profiler_settings
 from qanat.config.quantization import settle_quantization
 from qanat.config.replicas import parallel_settings, replica_bytes
 from qanat.config.resolved import CacheLimits, ResolvedConfig
-from qanat.config.speculative import speculative_settings
+from qanat.config.speculative import MTP, SpeculativeSettings, speculative_settings
 from qanat.config.structured import StructuredSettings, structured_settings
 from qanat.config.unbuilt import check_refused, decide_unbuilt
 from qanat.config.values import Kind, read_text
@@ -61,6 +61,7 @@ def resolve(
     dtype = _dtype(wishes, model, said)
     num_ranks = tensor_parallel_size(wishes, model, machine, said)
     num_here = num_ranks // wishes.nnodes
+    speculative, model = _speculation(wishes, model, said)
     parallel = parallel_settings(wishes, machine, num_here, said)
     quantization = settle_quantization(wishes, quantization, dtype, said)
     num_local = parallel.num_local_replicas
@@ -72,7 +73,7 @@ def resolve(
         model=model,
         dtype=dtype,
         scheduler=limits,
-        cache=_cache_limits(wishes, dtype, machine, num_local, said),
+        cache=_cache_limits(wishes, dtype, machine, num_local, speculative, said),
         load_format=wishes.load_format,
         quantization=quantization,
         seed=wishes.seed,
@@ -90,9 +91,17 @@ def resolve(
         prefix_cache=prefix_cache_settings(wishes, model, said),
         structured=_structured(wishes, said),
         graph_wishes=read_graph_wishes(wishes, said),
-        speculative=speculative_settings(wishes.speculative_config, model, said),
+        speculative=speculative,
     )
     return settled, said
+
+
+def _speculation(
+    wishes: EngineConfig, model: ModelConfig, said: list[Decision]
+) -> tuple[SpeculativeSettings, ModelConfig]:
+    """How drafts are made, and the model with the layers that make them."""
+    settings = speculative_settings(wishes.speculative_config, model, said)
+    return settings, dataclasses.replace(model, num_draft_layers=int(settings.method == MTP))
 
 
 def _structured(wishes: EngineConfig, said: list[Decision]) -> StructuredSettings:
@@ -100,10 +109,17 @@ def _structured(wishes: EngineConfig, said: list[Decision]) -> StructuredSetting
 
 
 def _cache_limits(
-    wishes: EngineConfig, dtype: str, machine: MachineInfo, num_local: int, said: list[Decision]
+    wishes: EngineConfig,
+    dtype: str,
+    machine: MachineInfo,
+    num_local: int,
+    speculative: SpeculativeSettings,
+    said: list[Decision],
 ) -> CacheLimits:
     """Of each replica of this host; several share its memory."""
     limits = cache_limits(wishes, dtype, said)
+    if speculative.method:
+        limits = dataclasses.replace(limits, num_held_rows=1 + speculative.num_tokens)
     if num_local <= 1:
         return limits
     return dataclasses.replace(limits, available_bytes=replica_bytes(machine.available_bytes, num_local))

@@ -55,6 +55,7 @@ class CacheLimits:
         memory_share: share of the machine's available memory that weights, cache and workspace may take.
         kv_cache_memory_bytes: bytes for blocks and states; overrides the share.
         num_blocks_override: number of blocks; overrides both.
+        num_held_rows: most rows of a request that a step verifies: one more than the drafts; 0 without speculation.
         available_bytes: what this replica can have of the machine's memory, settled before the first of several starts;
             None looks when the start begins.
     """
@@ -65,6 +66,7 @@ class CacheLimits:
     memory_share: float = 0.5
     kv_cache_memory_bytes: int | None = None
     num_blocks_override: int | None = None
+    num_held_rows: int = 0
     available_bytes: int | None = None
 
 

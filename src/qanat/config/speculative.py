@@ -12,13 +12,12 @@ from qanat.core.decision import Decision
 from qanat.core.errors import ConfigError
 
 FLAG = "--speculative-config"
-NGRAM = "ngram"
-METHODS: Mapping[str, str] = {NGRAM: NGRAM}
+NGRAM, MTP = "ngram", "mtp"
+METHODS: Mapping[str, str] = {NGRAM: NGRAM, MTP: MTP, "qwen3_5_mtp": MTP, "qwen3_next_mtp": MTP}
 """vLLM's names of what is offered, and ours."""
 
 OTHER_METHODS = (
-    *("deepseek_mtp", "draft_model", "eagle", "eagle3", "medusa", "mlp_speculator", "mtp", "ngram_gpu"),
-    *("qwen3_5_mtp", "qwen3_next_mtp", "suffix"),
+    *("deepseek_mtp", "draft_model", "eagle", "eagle3", "medusa", "mlp_speculator", "ngram_gpu", "suffix"),
 )
 """Names that vLLM knows and that this version does not draft with."""
 
@@ -38,11 +37,11 @@ class SpeculativeSettings:
     """How drafts are made; without a method there are none.
 
     Attributes:
-        method: "ngram", or "" for no speculation.
+        method: "ngram", "mtp", or "" for no speculation.
         num_tokens: most drafts of one request in one step.
         is_adaptive: fewer, down to none, where measurements say that they do not pay.
         prompt_lookup_min, prompt_lookup_max: tokens of the shortest and longest ending that "ngram" looks for.
-        is_eager: steps that verify drafts run without graphs.
+        is_eager: drafts are made without graphs.
     """
 
     method: str = ""
@@ -84,8 +83,8 @@ def speculative_settings(
     misnamed = check_json_keys(FLAG[2:], {key: one for key, one in value.items() if key not in _OWN_KEYS})
     said += misnamed
     method = _method(value, said)
-    if method and model.is_hybrid:
-        why = "models with linear attention cannot take drafts back yet: every token is computed by the model itself"
+    if method == MTP and not model.num_mtp_layers:
+        why = f"{model.architecture} brings no multi-token-prediction layer (mtp_num_hidden_layers in config.json)"
         said.append(Decision(FLAG, dict(value), "no speculation", why))
         return SpeculativeSettings()
     if not method:

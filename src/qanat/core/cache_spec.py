@@ -21,7 +21,7 @@ class CacheRegion:
     """One array of the cache, repeated per layer.
 
     Attributes:
-        name: "kv_blocks", "conv_state", "recurrent_state", "held_inputs" or "held_gates".
+        name: "kv_blocks", "draft_kv", "conv_state", "recurrent_state", "held_inputs" or "held_gates".
         unit: "block" (counted by num_blocks) or "state" (counted by num_states).
         num_layers: layers that have it.
         unit_shape: shape of one unit of one layer.

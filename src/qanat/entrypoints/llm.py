@@ -18,6 +18,7 @@ from qanat.core.decision import Decision
 from qanat.core.errors import InvalidRequestError
 from qanat.core.profile import ProfileReport
 from qanat.core.sampling_params import SamplingParams
+from qanat.core.speculation import SpeculationCounts
 from qanat.engine.sync_engine import SyncEngine
 from qanat.entrypoints.results import Completion, Generation
 from qanat.server.encoding import PromptEncoder
@@ -153,6 +154,10 @@ class LLM:
         token_ids = [prompt.token_ids for prompt in prompts]
         params = self._for_each(sampling_params, len(token_ids))
         return self._run(token_ids, [None] * len(token_ids), params, use_progress_bar, prompts)
+
+    def speculation_counts(self) -> SpeculationCounts:
+        """What became of drafts since the start."""
+        return self._engine.stats().speculation
 
     def start_profile(self) -> None:
         """Records steps from now on; needs `profiler_config={"torch_profiler_dir": ...}`.

@@ -12,11 +12,14 @@ from qanat.kernels.packing import is_packed
 from qanat.kernels.rows import RowFormat, Rows
 from qanat.layers.context import ForwardContext
 from qanat.layers.gated_delta_net import GatedDeltaNet
-from qanat.layers.linear import Embedding, LogitsHead
+from qanat.layers.linear import Embedding, LogitsHead, ReplicatedLinear
 from qanat.layers.norm import RMSNorm
 from qanat.layers.rotary import RotaryEmbedding
-from qanat.models.weights import WeightMap
+from qanat.models.weights import WeightMap, without_drop
 from qanat.quant.parameter import ParameterFactory
+
+MTP = "mtp"
+"""Name of the rule that leaves draft layers out."""
 
 
 class Part(Protocol):
@@ -73,6 +76,18 @@ class Family(Protocol):
     def layer(self, config: ModelConfig, index: int, factory: ParameterFactory) -> DecoderLayer:
         """Builds decoder layer `index`."""
 
+    def draft_layer(self, config: ModelConfig, factory: ParameterFactory) -> DecoderLayer:
+        """Builds the layer behind `mtp`, whose cache is the first of its context.
+
+        Raises:
+            CheckpointError: the family has none.
+        """
+
+
+def weight_map_of(family: Family, config: ModelConfig) -> WeightMap:
+    """The family's naming rules; draft layers are no longer left out where they are loaded."""
+    return without_drop(family.weight_map, MTP) if config.num_draft_layers else family.weight_map
+
 
 class Decoder(nn.Module):
     """Token ids to normed hidden rows."""
@@ -94,6 +109,32 @@ class Decoder(nn.Module):
         return self.norm.add(x, residual)[0]
 
 
+class MtpDecoder(nn.Module):
+    """Multi-token prediction: from a token and the hidden row before it to the row from which the next is guessed.
+
+    The row of token t + 1 and of the hidden row of position t predicts token t + 2, with the head of the model. Further
+    tokens are guessed from its own output in place of the model's.
+    """
+
+    def __init__(self, config: ModelConfig, family: Family, factory: ParameterFactory) -> None:
+        """Registers the parts under the names of checkpoints."""
+        super().__init__()
+        width, eps, is_centred = config.hidden_size, config.rms_norm_eps, family.zero_centred_norms
+        self.pre_fc_norm_embedding = RMSNorm(width, eps, is_centred, factory)
+        self.pre_fc_norm_hidden = RMSNorm(width, eps, is_centred, factory)
+        self.fc = ReplicatedLinear(2 * width, width, factory)
+        self.layers = nn.ModuleList([family.draft_layer(config, factory)])
+        self.norm = RMSNorm(width, eps, is_centred, factory)
+
+    def forward(self, embedded: Tensor, hidden: Tensor, context: ForwardContext) -> Tensor:
+        """Embedded tokens and hidden rows, both [T, C] -> [T, C] behind the final norm."""
+        pair = torch.cat((self.pre_fc_norm_embedding(embedded), self.pre_fc_norm_hidden(hidden)), -1)
+        x, residual = self.fc(pair, context), None
+        for layer in self.layers:
+            x, residual = layer(x, residual, context)
+        return self.norm.add(x, residual)[0]
+
+
 class CausalLM(nn.Module):
     """A language model. Built by `qanat.models.registry.build_model`.
 
@@ -101,24 +142,35 @@ class CausalLM(nn.Module):
         config: its shape.
         weight_map: how checkpoint tensors become its parameters.
         rotary: maker of cos and sin rows.
+        mtp: drafts tokens; None where no draft layer is loaded.
     """
 
     def __init__(self, config: ModelConfig, family: Family, factory: ParameterFactory) -> None:
         """Builds the decoder, and the head unless embeddings are tied."""
         super().__init__()
         self.config = config
-        self.weight_map = family.weight_map
+        self.weight_map = weight_map_of(family, config)
         self.rotary = RotaryEmbedding(config.rope, factory.dtype)
         self.model = Decoder(config, family, factory)
         self.lm_head: LogitsHead | None = None
         if not config.tie_word_embeddings:
             self.lm_head = LogitsHead(config.hidden_size, config.vocab_size, factory)
+        self.mtp: MtpDecoder | None = None
+        if config.num_draft_layers:
+            self.mtp = MtpDecoder(config, family, factory)
 
     @torch.inference_mode()
     def forward(self, token_ids: Tensor, context: ForwardContext) -> Tensor:
         """Runs all layers and the final norm: token_ids [T] int64 -> hidden rows [T, C]."""
         hidden: Tensor = self.model(token_ids, context)
         return hidden
+
+    @torch.inference_mode()
+    def draft(self, token_ids: Tensor, hidden: Tensor, context: ForwardContext) -> Tensor:
+        """Runs the draft layer: token_ids [T] int64 and the hidden rows before them [T, C] -> [T, C]."""
+        assert self.mtp is not None, "a draft layer is loaded where drafts are asked for"
+        drafted: Tensor = self.mtp(self.model.embed_tokens(token_ids), hidden, context)
+        return drafted
 
     @torch.inference_mode()
     def compute_logits(self, hidden: Tensor) -> Tensor:

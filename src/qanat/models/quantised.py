@@ -6,6 +6,7 @@ from pathlib import Path
 
 from qanat.config.model_config import ModelConfig
 from qanat.models.checkpoint import Checkpoint, open_checkpoint
+from qanat.models.decoder import weight_map_of
 from qanat.models.registry import family_of
 from qanat.models.weights import DropRule
 from qanat.quant.parameter import TensorHeader
@@ -30,7 +31,7 @@ def open_scheme(
     """
     if not quantization:
         return None
-    weight_map = family_of(config).weight_map
+    weight_map = weight_map_of(family_of(config), config)
 
     def own_name(name: str) -> str | None:
         return None if isinstance(weight_map.resolve(name), DropRule) else weight_map.own_name(name)

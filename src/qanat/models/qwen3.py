@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from qanat.config.model_config import ModelConfig
+from qanat.core.errors import CheckpointError
 from qanat.layers.attention import FullAttention
 from qanat.layers.mlp import DenseMLP, MoeMLP
 from qanat.layers.norm import RMSNorm
@@ -31,6 +32,14 @@ class Qwen3Family:
         return DecoderLayer(
             "self_attn", mixer, feed_forward(config, index, factory), norms(config, False, factory)
         )
+
+    def draft_layer(self, config: ModelConfig, factory: ParameterFactory) -> DecoderLayer:
+        """There is none.
+
+        Raises:
+            CheckpointError: always.
+        """
+        raise CheckpointError(f"{config.architecture} has no multi-token-prediction layer")
 
 
 def feed_forward(config: ModelConfig, index: int, factory: ParameterFactory) -> nn.Module:

@@ -7,6 +7,7 @@ from torch import nn
 from qanat.config.model_config import LINEAR_ATTENTION, ModelConfig
 from qanat.layers.attention import FullAttention
 from qanat.layers.gated_delta_net import GatedDeltaNet
+from qanat.layers.mlp import DenseMLP, MoeMLP
 from qanat.models.decoder import DecoderLayer
 from qanat.models.qwen3 import feed_forward, norms
 from qanat.models.weights import DropRule, ExpertStack, WeightMap
@@ -22,7 +23,7 @@ WEIGHTS = WeightMap(
     ),
     drops=(
         DropRule("vision", r"^(model\.)?visual\.", "images are not served in this version"),
-        DropRule("mtp", r"^mtp\.", "speculative decoding is not built in this version"),
+        DropRule("mtp", r"^mtp\.", "no drafts are asked for"),
         DropRule("frequencies", r"\.rotary_emb\.inv_freq$", "computed from config.json"),
     ),
     expert_stack=ExpertStack(),
@@ -42,6 +43,16 @@ class Qwen35Family:
         name, mixer = self._mixer(config, kind, kind_index, factory)
         mlp = feed_forward(config, index, factory)
         return DecoderLayer(name, mixer, mlp, norms(config, self.zero_centred_norms, factory))
+
+    def draft_layer(self, config: ModelConfig, factory: ParameterFactory) -> DecoderLayer:
+        """Builds the draft layer: full attention, with experts if the model has any."""
+        mixer = FullAttention(config, 0, self.zero_centred_norms, factory)
+        mlp: nn.Module
+        if config.moe is not None:
+            mlp = MoeMLP(config.hidden_size, config.moe, factory)
+        else:
+            mlp = DenseMLP(config.hidden_size, config.intermediate_size, factory)
+        return DecoderLayer("self_attn", mixer, mlp, norms(config, self.zero_centred_norms, factory))
 
     def _mixer(
         self, config: ModelConfig, kind: str, kind_index: int, factory: ParameterFactory

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -124,3 +125,11 @@ class WeightMap:
             if name.startswith(theirs):
                 return ours + name.removeprefix(theirs)
         return None
+
+
+def without_drop(weight_map: WeightMap, name: str) -> WeightMap:
+    """The same map that takes what the rule of this name leaves out, under its own name."""
+    drops = tuple(rule for rule in weight_map.drops if rule.name != name)
+    return dataclasses.replace(
+        weight_map, drops=drops, prefixes=(*weight_map.prefixes, (f"{name}.", f"{name}."))
+    )

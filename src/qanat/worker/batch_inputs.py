@@ -12,7 +12,7 @@ from torch import Tensor
 
 from qanat.core.batch import ScheduledBatch
 from qanat.core.errors import IntegrityError
-from qanat.layers.context import ForwardContext
+from qanat.layers.context import ForwardContext, HeldContext
 from qanat.models.decoder import CausalLM
 from qanat.worker.cache_tensors import CacheTensors
 from qanat.worker.row_state import RowState, RowTable
@@ -125,8 +125,18 @@ def build_inputs(
         block_size=block_size,
         host_query_lens=_int32(lens),
         host_seq_lens=seq_lens,
+        held=_held(works, cache),
     )
     return torch.from_numpy(ids), context
+
+
+def _held(works: Sequence[RowWork], cache: CacheTensors) -> HeldContext | None:
+    """What layers with states are to absorb of the last step's rows, and whose rows they are to hold back."""
+    if not cache.held_inputs:
+        return None
+    accepted = torch.tensor([[0, work.state.num_held] for work in works], dtype=torch.int32)
+    are_held = torch.tensor([bool(work.drafts) for work in works], dtype=torch.int32)
+    return HeldContext(cache.held_inputs, cache.held_gates, accepted, are_held)
 
 
 def check_works(works: Sequence[RowWork], block_size: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 
@@ -29,6 +30,7 @@ class CacheTensors:
         recurrent_states: [S, value heads, key_head_dim, value_head_dim] fp32 per linear-attention layer.
         held_inputs, held_gates: [S, K, conv_dim] and [S, K, 2, value heads] fp32 per linear-attention layer where
             drafts of K - 1 tokens are verified; otherwise none.
+        draft_kv: like `kv_blocks`, per draft layer.
     """
 
     kv_blocks: list[Tensor]
@@ -36,12 +38,13 @@ class CacheTensors:
     recurrent_states: list[Tensor]
     held_inputs: list[Tensor]
     held_gates: list[Tensor]
+    draft_kv: list[Tensor] = dataclasses.field(default_factory=list)
 
     @property
     def size_bytes(self) -> int:
         """All of them together."""
         states = [*self.conv_states, *self.recurrent_states, *self.held_inputs, *self.held_gates]
-        return sum(tensor.nbytes for tensor in [*self.kv_blocks, *states])
+        return sum(tensor.nbytes for tensor in [*self.kv_blocks, *self.draft_kv, *states])
 
 
 def allocate_cache(
@@ -65,6 +68,7 @@ def allocate_cache(
         recurrent_states=by_name.get("recurrent_state", []),
         held_inputs=by_name.get("held_inputs", []),
         held_gates=by_name.get("held_gates", []),
+        draft_kv=by_name.get("draft_kv", []),
     )
 
 

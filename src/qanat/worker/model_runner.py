@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -83,7 +83,7 @@ class ModelRunner:
             others report is to be left aside.
         graphs: which steps run as graphs; None for none.
         maker: makes them; needed where there are any.
-        drafter: guesses at tokens that are then verified; None for no speculation.
+        make_drafter: makes what guesses at tokens, which are then verified; None for no speculation.
     """
 
     def __init__(
@@ -95,9 +95,8 @@ class ModelRunner:
         group: ParallelGroup | None = None,
         graphs: GraphSettings | None = None,
         maker: GraphMaker | None = None,
-        drafter: Drafter | None = None,
+        make_drafter: Callable[[RowTable], Drafter] | None = None,
     ) -> None:
-        self._drafter = drafter
         self._group: ParallelGroup = group or SingleGroup()
         self._limits = limits
         self._cache = cache
@@ -105,6 +104,7 @@ class ModelRunner:
         if matcher_factory is not None:
             forms = FormMaker(matcher_factory, FormBuffer(limits.num_valid_token_ids))
         self._table = RowTable(limits.num_rows, limits.max_blocks_per_row, limits.num_valid_token_ids, forms)
+        self._drafter = make_drafter(self._table) if make_drafter is not None else None
         self._passes = GraphRunner(
             model,
             self._table,
@@ -146,6 +146,7 @@ class ModelRunner:
         forward = self._passes.run(works, is_profiled)
         for work in works:
             work.state.num_computed_tokens = work.end - len(work.drafts)
+            work.state.num_held = 0  # this step has absorbed them
         if asked:
             self._report_prompt(asked, forward.hidden)
         self._sample(sampled, forward, forward.scores if len(sampled) == len(works) else None)
@@ -165,7 +166,7 @@ class ModelRunner:
             return works, 0.0
         start_s = time.monotonic()
         drafts = drafter.propose(works, most)
-        return with_drafts(works, drafts), time.monotonic() - start_s
+        return with_drafts(works, drafts), time.monotonic() - start_s - drafter.capture_s
 
     def _sample(self, pairs: Sequence[_Pair], forward: Forward, ready: Scores | None) -> None:
         """Chooses the next tokens of these rows, for a part of them at a time; `ready` are the scores of all."""
@@ -201,6 +202,7 @@ class ModelRunner:
             index += 1
         for work, output in pairs:
             work.state.num_computed_tokens += max(0, len(output.token_ids) - 1)
+            work.state.num_held = len(output.token_ids) if work.drafts else 0
 
     def _choose(self, pairs: Sequence[_Pair], scores: Scores) -> None:
         """Chooses one token of each row, on all ranks."""

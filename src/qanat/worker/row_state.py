@@ -51,6 +51,7 @@ class RowState:
         num_computed_tokens: tokens whose KV and state are in the cache.
         num_tokens: tokens known.
         num_drafts: guesses that stand behind them while a step verifies them.
+        num_held: rows of the last step that linear-attention layers have yet to absorb (rule R8).
         num_blocks: KV blocks held.
         tokens_address: of the int32 tokens.
         edits: what is done to the logits before sampling, None if nothing ever is.
@@ -68,6 +69,7 @@ class RowState:
         self.num_computed_tokens = new_row.num_computed_tokens
         self.num_tokens = len(new_row.token_ids)
         self.num_drafts = 0
+        self.num_held = 0
         self.num_blocks = 0
         self._tokens: npt.NDArray[np.int32] = np.array(new_row.token_ids, dtype=np.int32)
         self.tokens_address = self._tokens.ctypes.data

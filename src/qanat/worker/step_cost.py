@@ -14,6 +14,7 @@ from qanat.core.memory_plan import MemoryPlan
 from qanat.kernels.providers import stored_bytes
 from qanat.layers.linear import Embedding, LinearBase, LogitsHead
 from qanat.layers.mlp import Experts
+from qanat.models.decoder import MTP
 from qanat.models.quantised import scheme_without_weights
 from qanat.models.registry import build_model
 from qanat.models.units import load_units
@@ -92,6 +93,8 @@ def step_cost(config: ResolvedConfig, memory: MemoryPlan, step: StepShape) -> St
         float_macs=_mixer_macs(config.model, step),
     )
     for unit in load_units(model):
+        if unit.name.startswith(MTP):
+            continue  # drafting is no part of the step
         if unit.module is None:
             cost.weight_bytes += sum(parameter.nbytes for parameter in unit.parameters.values())
         else:

@@ -28,7 +28,7 @@ from qanat.platforms.base import Platform
 from qanat.platforms.cpu import CpuPlatform
 from qanat.platforms.groups import ParallelGroup, SingleGroup
 from qanat.worker.cache_tensors import DTYPES, allocate_cache
-from qanat.worker.drafters.choice import make_drafter
+from qanat.worker.drafters.choice import drafter_maker
 from qanat.worker.graphs.maker import NativeGraphMaker
 from qanat.worker.load_bar import LoadBar
 from qanat.worker.memory_plan import MIB, plan_memory, rank_bytes
@@ -100,15 +100,16 @@ class Worker:
         )
         use_step_arena(plan.arena_bytes if is_native() else 0)
         maker = NativeGraphMaker(plan.graph_bytes) if config.graphs.sizes else None
+        model = self._load_weights()
         self._runner = ModelRunner(
-            self._load_weights(),
+            model,
             cache,
             limits,
             self._matcher_factory,
             self._group,
             config.graphs,
             maker,
-            make_drafter(config.speculative),
+            drafter_maker(config, model, cache, limits.logits_chunk_rows, maker),
         )
 
     def execute(self, batch: ScheduledBatch) -> StepOutput:

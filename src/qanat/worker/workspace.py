@@ -32,6 +32,11 @@ Graphs keep one more such moment, without the scores and states, of as many toke
 the results of exchanges, T H f + N V f where ranks share the model. Inputs and results of what is called from Python
 between a graph's parts lie there like those of native ops.
 
+A draft layer adds the hidden rows that wait for it, of which a request has 64 + k + 1 at most and a graph as many as it
+has tokens; its passes are smaller than the moments above.
+
+    drafts      (R (65 + k) + graph's tokens) H a
+
 N = max(1 + k, 32 MiB / (V f)) rows, with k drafts of a request in a step, but not more than there can be. The sampler
 and the log-probabilities work on at most 2^20 logits (or one row) at a time and hold 96 bytes for each where all of
 them are equal, 20 in the usual case.
@@ -51,6 +56,9 @@ ATTENTION_SCRATCH_BYTES = 64 * 2**20
 
 FORM_BYTES_PER_TOKEN = 640
 COMPILED_FORMS_BYTES = 16 * 2**20
+
+MAX_PENDING_ROWS = 64
+"""Hidden rows of a request that are kept while nothing is drafted for it; with more its draft cache lapses."""
 
 MAX_SAMPLER_ELEMENTS = 2**20
 """Logits that are filtered at a time."""
@@ -83,6 +91,7 @@ def workspace_bytes(config: ResolvedConfig, spec: CacheSpec) -> int:
         + code
         + _forms_bytes(model.vocab_size)
         + _collective_bytes(config, num_tokens)
+        + _draft_bytes(config, width)
         + graph_bytes(config)
     )
 
@@ -129,6 +138,13 @@ def _collective_bytes(config: ResolvedConfig, num_tokens: int) -> int:
         return 0
     sums = num_tokens * model.hidden_size * (size + 2) * FP32_BYTES
     return sums + logits_chunk_rows(config) * model.vocab_size * FP32_BYTES
+
+
+def _draft_bytes(config: ResolvedConfig, width: int) -> int:
+    if not config.model.num_draft_layers:
+        return 0
+    num_kept = config.scheduler.max_num_seqs * (MAX_PENDING_ROWS + 1 + config.speculative.num_tokens)
+    return (num_kept + config.graphs.max_size) * config.model.hidden_size * width
 
 
 def _forms_bytes(vocab_size: int) -> int:

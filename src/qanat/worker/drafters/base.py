@@ -16,6 +16,10 @@ class Drafter(Protocol):
     Ranks that share the model draft alike: what is drafted follows from what all of them know.
     """
 
+    @property
+    def capture_s(self) -> float:
+        """Seconds of the last `propose` that were spent once for all steps of its kind, on capturing graphs."""
+
     def propose(self, works: Sequence[RowWork], max_drafts: Sequence[int]) -> list[list[int]]:
         """Drafts for rows about to be computed, each with its newest token last.
 

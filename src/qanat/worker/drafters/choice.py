@@ -2,13 +2,57 @@
 
 from __future__ import annotations
 
-from qanat.config.speculative import NGRAM, SpeculativeSettings
+from collections.abc import Callable
+
+from qanat.config.graphs import GraphSettings
+from qanat.config.resolved import ResolvedConfig
+from qanat.config.speculative import MTP, NGRAM
+from qanat.models.decoder import CausalLM
+from qanat.worker.cache_tensors import CacheTensors
 from qanat.worker.drafters.base import Drafter
+from qanat.worker.drafters.draft_passes import DraftPasses, DraftSizes
+from qanat.worker.drafters.mtp import MtpDrafter
 from qanat.worker.drafters.ngram import NgramDrafter
+from qanat.worker.graphs.maker import GraphMaker
+from qanat.worker.row_state import RowTable
+
+DrafterMaker = Callable[[RowTable], Drafter]
+"""Makes a drafter for the rows of a runner."""
 
 
-def make_drafter(settings: SpeculativeSettings) -> Drafter | None:
-    """The drafter; None without speculation."""
+def drafter_maker(
+    config: ResolvedConfig,
+    model: CausalLM,
+    cache: CacheTensors,
+    max_scored_rows: int,
+    maker: GraphMaker | None,
+) -> DrafterMaker | None:
+    """The drafter of these settings; None without speculation.
+
+    Args:
+        config: the resolved configuration.
+        model: with its weights.
+        cache: its cache tensors.
+        max_scored_rows: for which scores are computed at a time.
+        maker: makes graphs.
+    """
+    settings = config.speculative
     if settings.method == NGRAM:
-        return NgramDrafter(settings.prompt_lookup_min, settings.prompt_lookup_max)
-    return None
+        return lambda table: NgramDrafter(settings.prompt_lookup_min, settings.prompt_lookup_max)
+    if settings.method != MTP:
+        return None
+    block_size = config.cache.block_size
+    sizes = DraftSizes(
+        max_drafts=settings.num_tokens,
+        max_requests=config.scheduler.max_num_seqs,
+        max_scored_rows=max_scored_rows,
+        num_valid_token_ids=config.num_valid_token_ids or config.model.vocab_size,
+        block_size=block_size,
+    )
+    graphs = GraphSettings() if settings.is_eager else config.graphs
+
+    def make(table: RowTable) -> Drafter:
+        passes = DraftPasses(model, table, cache, sizes, graphs, maker)
+        return MtpDrafter(passes, table, cache, block_size)
+
+    return make

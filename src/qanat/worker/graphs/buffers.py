@@ -10,7 +10,7 @@ from torch import Tensor
 
 from qanat.kernels.draws import DRAW, Draws, as_bytes
 from qanat.kernels.native.module import native
-from qanat.layers.context import ForwardContext
+from qanat.layers.context import ForwardContext, HeldContext
 from qanat.worker.batch_inputs import RowWork
 from qanat.worker.cache_tensors import CacheTensors
 from qanat.worker.row_state import RowTable
@@ -40,6 +40,8 @@ class StepBuffers:
         self._state_ids = np.zeros(max_tokens, dtype=np.int32)
         self._draws: Draws = np.zeros(max_tokens, dtype=DRAW)
         self._block_tables = np.zeros((max_tokens, table.block_tables.shape[1]), dtype=np.int32)
+        self._accepted = np.zeros((max_tokens, 2), dtype=np.int32)
+        self._are_held = np.zeros(max_tokens, dtype=np.int32)
         arrays = (
             self._token_ids,
             self._positions,
@@ -91,11 +93,23 @@ class StepBuffers:
             block_size=self._block_size,
             host_query_lens=query_lens,
             host_seq_lens=seq_lens,
+            held=self._held(num_requests),
+        )
+
+    def _held(self, num_requests: int) -> HeldContext | None:
+        cache = self._cache
+        if not cache.held_inputs:
+            return None
+        accepted = torch.from_numpy(self._accepted[:num_requests])
+        return HeldContext(
+            cache.held_inputs, cache.held_gates, accepted, torch.from_numpy(self._are_held[:num_requests])
         )
 
     def clear(self) -> None:
         """Makes everything padding: a pass over the buffers then touches nobody's cache or state."""
         self._inputs.fill([])
+        self._accepted.fill(0)
+        self._are_held.fill(0)
 
     def fill(self, works: Sequence[RowWork]) -> None:
         """Writes a step's inputs; `check_works` comes before."""
@@ -114,3 +128,9 @@ class StepBuffers:
                 for work in works
             ]
         )
+        if self._cache.held_inputs:
+            num_requests = len(works)
+            self._accepted[:num_requests, 1] = [work.state.num_held for work in works]
+            self._accepted[num_requests:] = 0
+            self._are_held[:num_requests] = [bool(work.drafts) for work in works]
+            self._are_held[num_requests:] = 0

@@ -1,0 +1,81 @@
+"""Speculation through the front door: the demo model's own draft layer, and n-grams."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qanat import LLM, SamplingParams, StructuredOutputsParams
+from qanat.core.speculation import SpeculationCounts
+from qanat.kernels.native import module
+
+QUESTIONS = ["What is 417 + 385?", "Sort these words: pear apple fig.", "Hello!"]
+FORM = StructuredOutputsParams(regex=r"[0-9]{2,4} and [a-z]{3,9}")
+SETTINGS = [
+    SamplingParams(max_tokens=60, temperature=0, logprobs=2),
+    SamplingParams(max_tokens=24, temperature=0.9, seed=11, presence_penalty=0.6, n=2, logprobs=1),
+    SamplingParams(max_tokens=24, temperature=0.8, seed=3, structured_outputs=FORM),
+    SamplingParams(max_tokens=40, temperature=0, stop=["="], min_tokens=4),
+]
+
+
+def answers(
+    folder: Path, speculation: dict[str, Any] | None, **options: Any
+) -> tuple[list[str], SpeculationCounts]:
+    """Everything that is said, and what became of drafts."""
+    settings = {"max_model_len": 512, "max_num_seqs": 8, "num_threads": 1} | options
+    said = []
+    with LLM(str(folder), speculative_config=speculation, **settings) as model:
+        conversations = [[{"role": "user", "content": text}] for text in QUESTIONS]
+        for params in SETTINGS:
+            for reply in model.chat(conversations, params):
+                said += [
+                    repr((one.token_ids, one.text, one.logprobs, one.finish_reason)) for one in reply.outputs
+                ]
+        return said, model.speculation_counts()
+
+
+def acceptance(counts: SpeculationCounts) -> float:
+    """Of the first draft."""
+    return counts.accepted_per_position[0] / counts.num_drafts
+
+
+@pytest.fixture(autouse=True)
+def _native() -> None:
+    if not module.is_built():
+        pytest.skip(module.why_not())
+
+
+def test_drafts_change_nothing_but_the_number_of_steps(demo_model: Path) -> None:
+    plain, none = answers(demo_model, None)
+    assert none == SpeculationCounts()
+    speculation = {"method": "qwen3_5_mtp", "num_speculative_tokens": 3, "adaptive": False}
+    drafted, counts = answers(demo_model, speculation)
+    assert drafted == plain
+    assert acceptance(counts) > 0.8
+    found, counts = answers(
+        demo_model, {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 2}
+    )
+    assert found == plain and counts.num_draft_tokens > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["w8a8", "w4a8"])
+def test_eng_022_quantised_draft_layers_draft_as_well(demo_model: Path, scheme: str) -> None:
+    speculation = {"method": "mtp", "num_speculative_tokens": 1, "adaptive": False}
+    _, plain = answers(demo_model, speculation)
+    _, quantised = answers(demo_model, speculation, quantization=scheme)
+    assert acceptance(quantised) > acceptance(plain) - 0.05
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "how", [{"tensor_parallel_size": 2}, {"kv_cache_dtype": "int8"}, {"enforce_eager": True}]
+)
+def test_other_settings_draft_too(demo_model: Path, how: dict[str, Any]) -> None:
+    plain, _ = answers(demo_model, None, **how)
+    drafted, counts = answers(demo_model, {"method": "mtp", "num_speculative_tokens": 2}, **how)
+    assert drafted == plain
+    assert counts.num_accepted_tokens > 0
