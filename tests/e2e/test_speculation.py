@@ -61,6 +61,33 @@ def test_drafts_change_nothing_but_the_number_of_steps(demo_model: Path) -> None
     assert found == plain and counts.num_draft_tokens > 0
 
 
+def continued(folder: Path, **options: Any) -> tuple[list[str], int]:
+    """Long outputs, and what follows them when they are prompts themselves; and how many tokens were cached."""
+    settings = {"max_model_len": 1024, "max_num_seqs": 8, "num_threads": 1} | options
+    long = SamplingParams(max_tokens=150, temperature=0.7, seed=5, ignore_eos=True, logprobs=1)
+    said, num_cached = [], 0
+    with LLM(str(folder), **settings) as model:
+        for first in model.generate(["Sort: pear, apple", "17 + 25 ="], long):
+            for end in (64, 100, 149):
+                prompt = [*first.prompt_token_ids, *first.outputs[0].token_ids[:end]]
+                [then] = model.generate([prompt], SamplingParams(max_tokens=20, temperature=0, logprobs=1))
+                said.append(
+                    repr((first.outputs[0].token_ids, then.outputs[0].token_ids, then.outputs[0].logprobs))
+                )
+                num_cached += then.num_cached_tokens
+    return said, num_cached
+
+
+@pytest.mark.slow
+def test_states_that_are_kept_have_absorbed_what_was_accepted(demo_model: Path) -> None:
+    """Prefixes are kept while rows of drafts are held back, also at ends of output."""
+    plain, _ = continued(demo_model, enable_prefix_caching=False)
+    speculation = {"method": "mtp", "num_speculative_tokens": 3, "adaptive": False}
+    drafted, num_cached = continued(demo_model, speculative_config=speculation)
+    assert drafted == plain
+    assert num_cached > 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["w8a8", "w4a8"])
 def test_eng_022_quantised_draft_layers_draft_as_well(demo_model: Path, scheme: str) -> None:

@@ -67,7 +67,7 @@ def resolve(
     num_local = parallel.num_local_replicas
     num_threads = _num_threads(wishes, model, machine, environment, (num_here, num_local), said)
     limits, open_limits = scheduler_limits(wishes, model, environment, said)
-    settled = ResolvedConfig(
+    return ResolvedConfig(
         model_path=model_path,
         served_model_names=wishes.served_model_name or (wishes.model or DEMO_NAME,),
         model=model,
@@ -92,8 +92,7 @@ def resolve(
         structured=_structured(wishes, said),
         graph_wishes=read_graph_wishes(wishes, said),
         speculative=speculative,
-    )
-    return settled, said
+    ), said
 
 
 def _speculation(

@@ -25,7 +25,7 @@ from qanat.worker.logprobs import token_logprobs
 from qanat.worker.row_form import FormBuffer
 from qanat.worker.row_state import FormMaker, RowState, RowTable
 from qanat.worker.sampler import NO_TOKEN, draws_of, sample_tokens
-from qanat.worker.state_copies import copy_states
+from qanat.worker.state_copies import absorb_before_copies, copy_states
 
 NOT_FINITE = (
     "The model's scores for this request are not finite numbers. If it happens again, try --dtype float32 and "
@@ -99,7 +99,7 @@ class ModelRunner:
     ) -> None:
         self._group: ParallelGroup = group or SingleGroup()
         self._limits = limits
-        self._cache = cache
+        self._model, self._cache = model, cache
         forms = None
         if matcher_factory is not None:
             forms = FormMaker(matcher_factory, FormBuffer(limits.num_valid_token_ids))
@@ -133,6 +133,8 @@ class ModelRunner:
         return self._run(batch, is_profiled=True)
 
     def _run(self, batch: ScheduledBatch, is_profiled: bool) -> StepOutput:
+        if batch.state_copies and self._cache.held_inputs:
+            absorb_before_copies(self._model, self._table, self._cache, batch.state_copies)
         works = update_rows(self._table, batch)
         copy_states(self._cache, batch.state_copies)
         draft_s = 0.0

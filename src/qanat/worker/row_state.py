@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -211,6 +211,10 @@ class RowTable:
         if state is None:
             raise IntegrityError(f"row {row} was scheduled but holds no request")
         return state
+
+    def rows(self) -> Iterator[RowState]:
+        """The requests in all rows that are not empty."""
+        return (state for state in self._rows if state is not None)
 
     def enter(self, new_row: NewRow) -> None:
         """Puts a request into a row.
