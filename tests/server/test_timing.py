@@ -20,7 +20,7 @@ from tests.support.app_server import AppServer, serving
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 BODIES = {COMPLETIONS: {"prompt": "x"}, CHAT: {"messages": [{"role": "user", "content": "x"}]}}
 PATHS = pytest.mark.parametrize("path", [COMPLETIONS, CHAT])
-FIELDS = {"queue_s", "prefill_s", "decode_s", "first_token_s", "total_s", "cached_tokens"}
+FIELDS = {"queue_s", "prefill_s", "decode_s", "first_token_s", "total_s", "cached_tokens", "prefix"}
 
 
 def check(timing: dict[str, Any]) -> None:
