@@ -82,7 +82,6 @@ def test_a_serve_command_resolves_and_fits(command: SeedCommand, model: Path) ->
     assert (num_ranks > TWO_CORES.num_cores) == ("--tensor-parallel-size" in decided)
     for flag, field in (
         ("--enable-expert-parallel", "--enable-expert-parallel"),
-        ("--enable-prefix-caching", "--enable-prefix-caching"),
         ("--async-scheduling", "--async-scheduling"),
         ("--block-size", "--block-size"),
         ("--quantization", "--quantization"),
@@ -95,6 +94,7 @@ def test_a_serve_command_resolves_and_fits(command: SeedCommand, model: Path) ->
         ("--allowed-local-media-path", "--allowed-local-media-path"),
     ):
         assert (flag in words) <= any(one.partition(".")[0] == field for one in decided), flag
+    assert (prepared.config.prefix_cache is None) == ("--no-enable-prefix-caching" in words)
     graphs = prepared.config.graph_wishes
     assert graphs.is_eager == ("--enforce-eager" in words)
     assert ("--profiler-config" in words) == (prepared.config.profiler is not None)

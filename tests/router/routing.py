@@ -174,7 +174,7 @@ async def cuttable(target_ports: Sequence[int]) -> AsyncIterator[list[CuttableRo
 _VARYING = (
     (re.compile(rb'"id":"(chatcmpl|cmpl)-[^"]*"'), rb'"id":"\1"'),
     (re.compile(rb'"created":\d+'), b'"created":0'),
-    (re.compile(rb'"timing":\{[^}]*\}'), b'"timing":{}'),
+    (re.compile(rb'"timing":\{(?:[^{}]|\{[^{}]*\})*\}'), b'"timing":{}'),
     (re.compile(rb'"prompt_tokens_details":\{[^}]*\}'), b'"prompt_tokens_details":{}'),
     (re.compile(rb'"id":"call_[^"]*"'), b'"id":"call"'),
 )

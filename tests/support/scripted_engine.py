@@ -62,6 +62,8 @@ MODEL_FIELDS = {
     "rope_parameters": {"rope_theta": 1e4, "rope_type": "default", "partial_rotary_factor": 0.25},
 }
 
+BLOCK_SIZE = 64
+
 Piece = str | bytes
 
 
@@ -110,6 +112,7 @@ class _Row:
     num_computed: int
     num_output: int = 0
     position: int = 0
+    num_blocks: int = 0
     scored: int = field(default=1)
     form: RowForm | None = None
 
@@ -144,6 +147,7 @@ class ScriptedExecutor:
             num_output = len(new.token_ids) - new.num_prompt_tokens
             script = self._scripts[new.request_id]
             row = _Row(new, script, len(new.token_ids), new.num_computed_tokens, num_output)
+            row.num_blocks = len(new.block_ids)
             if new.constraint is not None:
                 factory, buffer = self._form_tools()
                 row.form = RowForm(new.constraint, factory, buffer, new.stop_token_ids, [])
@@ -151,6 +155,8 @@ class ScriptedExecutor:
                 self._choose(row)
                 self._follow(row, token_id)
             self._rows[new.row] = row
+        for scheduled in batch.rows:
+            self._rows[scheduled.row].num_blocks += len(scheduled.new_block_ids)
         outputs = [self._step(self._rows[row.row], row.num_scheduled_tokens) for row in batch.rows]
         future: Future[StepOutput] = Future()
         future.set_result(StepOutput(batch.step_id, outputs))
@@ -169,7 +175,9 @@ class ScriptedExecutor:
         scores = self._score_prompt(row)
         if row.num_computed < row.num_known or request.sampling.max_tokens == 0:
             return RowOutput(request.row, [], prompt_logprobs=scores)
-        num_new = row.script.tokens_per_step
+        # All but the newest have a place in the cache.
+        num_places = row.num_blocks * BLOCK_SIZE - row.num_known
+        num_new = min(row.script.tokens_per_step, 1 + num_places)
         token_ids = []
         while len(token_ids) < num_new and not (row.form is not None and row.form.error):
             token_ids.append(self._choose(row))
@@ -376,13 +384,13 @@ def start_scripted_engine(
         profiler=profiler,
         step_timeout_s=step_timeout_s,
     )
-    spec = cache_spec(model, block_size=64, kv_dtype="bfloat16")
+    spec = cache_spec(model, block_size=BLOCK_SIZE, kv_dtype="bfloat16")
     plan = MemoryPlan(
         available_bytes=2**30,
         budget_bytes=2**29,
         weight_bytes=0,
         workspace_bytes=0,
-        block_size=64,
+        block_size=BLOCK_SIZE,
         block_bytes=spec.block_bytes,
         num_blocks=8192,
         state_bytes=spec.state_bytes,

@@ -27,6 +27,7 @@ from qanat.worker.row_state import FormMaker, RowState, RowTable
 from qanat.worker.sampler import NO_TOKEN, draws_of, sample_tokens
 from qanat.worker.state_copies import absorb_before_copies, copy_states
 
+ANY_TOKEN = 0
 NOT_FINITE = (
     "The model's scores for this request are not finite numbers. If it happens again, try --dtype float32 and "
     "check the checkpoint."
@@ -221,15 +222,17 @@ class ModelRunner:
         wanting: list[tuple[int, int, RowOutput]] = []
         for i, (work, output) in enumerate(pairs):
             is_finite = are_finite[i] or not is_checked
-            if is_finite and tokens[i] != NO_TOKEN and not output.error:
-                output.token_ids.append(tokens[i])
-                work.state.append([tokens[i]])
+            # Scores that are not numbers leave no token either; where nobody checks them any one is as good.
+            token = ANY_TOKEN if tokens[i] == NO_TOKEN and not are_finite[i] else tokens[i]
+            if is_finite and token != NO_TOKEN and not output.error:
+                output.token_ids.append(token)
+                work.state.append([token])
                 num_top = work.state.sampling.logprobs
                 if num_top is not None:
                     wanting.append((i, num_top, output))
             elif not is_finite:
                 output.error = NOT_FINITE
-            elif tokens[i] == NO_TOKEN:
+            elif token == NO_TOKEN:
                 output.error, output.error_code = _why_nothing_is_left(work.state)
         if wanting:
             _report_chosen(wanting, scores.logits)
