@@ -35,7 +35,7 @@ class Server(ServerProcess):
 
 
 def arguments(model: Path, *more: str) -> list[str]:
-    flags = ("--served-model-name", "demo", "--num-threads", "1", "--kv-cache-memory-bytes", "128MiB")
+    flags = ("--served-model-name", "demo", "--num-threads", "1", "--kv-cache-memory-bytes", "192MiB")
     return [str(model), "--api-server-count", "2", *flags, *more]
 
 
