@@ -15,10 +15,10 @@ from tests.worker.tiny_model import CONFIGS
 
 
 def read(
-    value: dict[str, Any] | None, model: ModelConfig = CONFIGS["qwen3"]
+    value: dict[str, Any] | None, model: ModelConfig = CONFIGS["qwen3"], num_ranks: int = 1
 ) -> tuple[SpeculativeSettings, list[Decision]]:
     said: list[Decision] = []
-    return speculative_settings(value, model, said), said
+    return speculative_settings(value, model, num_ranks, said), said
 
 
 def test_without_the_flag_nothing_is_drafted() -> None:
@@ -30,7 +30,15 @@ def test_ngram() -> None:
     assert (settings.method, settings.num_tokens, settings.is_adaptive) == ("ngram", 4, True)
     assert (settings.prompt_lookup_min, settings.prompt_lookup_max) == (5, 5)
     assert not said
-    assert speculative_settings(settings.as_flag(), CONFIGS["qwen3"], []) == settings
+    assert speculative_settings(settings.as_flag(), CONFIGS["qwen3"], 1, []) == settings
+
+
+def test_several_ranks_draft_nothing_and_it_is_said() -> None:
+    settings, said = read({"method": "ngram", "num_speculative_tokens": 4}, num_ranks=2)
+    assert settings == SpeculativeSettings()
+    [decision] = said
+    assert (decision.field, decision.got) == ("--speculative-config", "no speculation")
+    assert "2 ranks of --tensor-parallel-size" in decision.why
 
 
 def test_what_stands_in_it_without_effect_is_named() -> None:

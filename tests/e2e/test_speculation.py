@@ -98,9 +98,7 @@ def test_eng_022_quantised_draft_layers_draft_as_well(demo_model: Path, scheme: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "how", [{"tensor_parallel_size": 2}, {"kv_cache_dtype": "int8"}, {"enforce_eager": True}]
-)
+@pytest.mark.parametrize("how", [{"kv_cache_dtype": "int8"}, {"enforce_eager": True}])
 def test_other_settings_draft_too(demo_model: Path, how: dict[str, Any]) -> None:
     plain, _ = answers(demo_model, None, **how)
     drafted, counts = answers(demo_model, {"method": "mtp", "num_speculative_tokens": 2}, **how)

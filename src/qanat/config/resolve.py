@@ -61,7 +61,7 @@ def resolve(
     dtype = _dtype(wishes, model, said)
     num_ranks = tensor_parallel_size(wishes, model, machine, said)
     num_here = num_ranks // wishes.nnodes
-    speculative, model = _speculation(wishes, model, said)
+    speculative, model = _speculation(wishes, model, num_ranks, said)
     parallel = parallel_settings(wishes, machine, num_here, said)
     quantization = settle_quantization(wishes, quantization, dtype, said)
     num_local = parallel.num_local_replicas
@@ -96,10 +96,10 @@ def resolve(
 
 
 def _speculation(
-    wishes: EngineConfig, model: ModelConfig, said: list[Decision]
+    wishes: EngineConfig, model: ModelConfig, num_ranks: int, said: list[Decision]
 ) -> tuple[SpeculativeSettings, ModelConfig]:
     """How drafts are made, and the model with the layers that make them."""
-    settings = speculative_settings(wishes.speculative_config, model, said)
+    settings = speculative_settings(wishes.speculative_config, model, num_ranks, said)
     return settings, dataclasses.replace(model, num_draft_layers=int(settings.method == MTP))
 
 

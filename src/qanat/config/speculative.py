@@ -66,13 +66,14 @@ class SpeculativeSettings:
 
 
 def speculative_settings(
-    value: Mapping[str, object] | None, model: ModelConfig, said: list[Decision]
+    value: Mapping[str, object] | None, model: ModelConfig, num_ranks: int, said: list[Decision]
 ) -> SpeculativeSettings:
     """Reads the flag's value.
 
     Args:
         value: the flag's JSON.
         model: the checkpoint's shape.
+        num_ranks: that share the model.
         said: takes decisions on what has no effect or comes out otherwise.
 
     Raises:
@@ -85,6 +86,10 @@ def speculative_settings(
     method = _method(value, said)
     if method == MTP and not model.num_mtp_layers:
         why = f"{model.architecture} brings no multi-token-prediction layer (mtp_num_hidden_layers in config.json)"
+        said.append(Decision(FLAG, dict(value), "no speculation", why))
+        return SpeculativeSettings()
+    if method and num_ranks > 1:
+        why = f"the {num_ranks} ranks of --tensor-parallel-size do not draft together in this version"
         said.append(Decision(FLAG, dict(value), "no speculation", why))
         return SpeculativeSettings()
     if not method:
