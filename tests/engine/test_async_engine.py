@@ -94,13 +94,14 @@ async def test_no_bound_means_as_many_tokens_as_fit(engine: AsyncEngine) -> None
 
 async def test_a_full_queue_refuses_and_the_rest_goes_on(engine: AsyncEngine) -> None:
     num_aborted = engine.stats().num_finished["abort"]
-    streams = [asyncio.create_task(collect(engine, [7, i], max_tokens=150)) for i in range(6, 13)]
-    await wait_until(lambda: engine.stats().num_waiting == 3)
-    with pytest.raises(QueueFullError):
-        await collect(engine, [7])
+    streams = [collect(engine, [7, i], max_tokens=150) for i in range(20)]
+    results = await asyncio.gather(*streams, return_exceptions=True)
+    answered = [each for each in results if isinstance(each, list)]
+    refused = [each for each in results if isinstance(each, QueueFullError)]
+    assert len(answered) >= 7
+    assert len(refused) == 20 - len(answered) > 0
     assert engine.stats().num_finished["abort"] == num_aborted
-    results = await asyncio.gather(*streams)
-    assert {events[-1].num_output_tokens for events in results} == {150}
+    assert {events[-1].num_output_tokens for events in answered} == {150}
     await wait_until(lambda: is_idle(engine))
 
 
