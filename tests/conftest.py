@@ -46,3 +46,14 @@ def _logging_as_it_was() -> Iterator[None]:
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _kernels_as_they_were() -> Iterator[None]:
+    """Kernels are chosen for the whole process; what one module chooses is not what the next one starts with."""
+    registry = sys.modules.get("qanat.kernels.registry")
+    before = {op: op.chosen.name for op in registry.all_ops()} if registry else {}
+    yield
+    registry = sys.modules.get("qanat.kernels.registry")
+    for op in registry.all_ops() if registry else ():
+        op.select(before.get(op, registry.REFERENCE))

@@ -16,6 +16,7 @@ from qanat.kernels.reference.gumbel import gumbel_noise, position_key
 from qanat.worker import sampler
 from qanat.worker.row_state import RowState
 from qanat.worker.sampler import NO_TOKEN, sample_tokens
+from tests.support.providers import reference_kernels  # noqa: F401
 
 VOCAB = 12
 
