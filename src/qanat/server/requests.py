@@ -9,8 +9,7 @@ import msgspec
 from qanat.core.errors import InvalidRequestError
 from qanat.core.sampling_params import SamplingParams
 from qanat.server.deadlines import TimeoutParts, check_timeout
-from qanat.server.output_form import ResponseFormat, StructuredOutputsField
-from qanat.server.resume import ResumeField
+from qanat.server.request_fields import ResponseFormat, ResumeField, StructuredOutputsField
 
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 """OpenAI's words."""

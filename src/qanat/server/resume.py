@@ -7,18 +7,12 @@ that begin in them end in what follows.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import msgspec
-
 from qanat.core.errors import InvalidRequestError, QanatError
 from qanat.core.sampling_params import SamplingParams
 from qanat.engine.continuation import PriorOutput, prior_outputs
 from qanat.server.caller import Caller
 from qanat.server.prompts import check_ids
-
-if TYPE_CHECKING:
-    from qanat.server.requests import GenerationRequest
+from qanat.server.requests import GenerationRequest
 
 FIELD = "resume.output_token_ids"
 PROMPT_FIELD = "resume.prompt_token_ids"
@@ -31,18 +25,6 @@ class ResumeForbiddenError(QanatError):
 
     code = "resume_not_allowed"
     status = 403
-
-
-class ResumeField(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """`resume`.
-
-    Attributes:
-        output_token_ids: for each choice its tokens so far; null for one that has ended, which is left out.
-        prompt_token_ids: the prompt of the earlier request, where the text might be rendered differently now.
-    """
-
-    output_token_ids: list[list[int] | None]
-    prompt_token_ids: list[int] | None = None
 
 
 def prior_output(

@@ -108,6 +108,15 @@ class Front:
         self._tasks.discard(task)
         self._check_quiet()
 
+    @property
+    def num_connections(self) -> int:
+        """Connections that are open."""
+        return len(self.connections)
+
+    def opened(self, connection: FrontConnection) -> None:
+        """A client has connected."""
+        self.connections.add(connection)
+
     def lost(self, connection: FrontConnection) -> None:
         """A connection is closed."""
         self.connections.discard(connection)

@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, cast
+from collections.abc import Coroutine
+from typing import Any, Protocol, cast
 
 from qanat.core.errors import QanatError
 from qanat.router.http.deadline import Deadline
-from qanat.router.http.exchange import respond_error
+from qanat.router.http.exchange import Handler, respond_error
+from qanat.router.http.limits import FrontLimits
 from qanat.router.http.reply import Reply
-from qanat.router.http.request_reader import Incoming, RequestReader
+from qanat.router.http.request_reader import HeadCheck, Incoming, RequestReader
 from qanat.router.model import Call
-
-if TYPE_CHECKING:
-    from qanat.router.http.front import Front
 
 _LOG = logging.getLogger(__name__)
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -35,14 +34,39 @@ class TooManyConnectionsError(QanatError):
     status = 503
 
 
+class Host(Protocol):
+    """What a connection asks of the server that it belongs to."""
+
+    handler: Handler
+    check: HeadCheck | None
+    limits: FrontLimits
+    is_draining: bool
+
+    @property
+    def num_connections(self) -> int:
+        """Connections that are open."""
+
+    def opened(self, connection: FrontConnection) -> None:
+        """A client has connected."""
+
+    def lost(self, connection: FrontConnection) -> None:
+        """A connection is closed."""
+
+    def next_id(self) -> str:
+        """An id for a call."""
+
+    def run(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Starts the task of a call, which is counted until its end."""
+
+
 class FrontConnection(asyncio.Protocol):
     """Reads ahead while a call runs, as far as the limits allow, and sees at once when the client goes away."""
 
-    def __init__(self, front: Front, loop: asyncio.AbstractEventLoop) -> None:
-        self._front = front
+    def __init__(self, host: Host, loop: asyncio.AbstractEventLoop) -> None:
+        self._host = host
         self._loop = loop
-        self._limits = front.limits
-        self._reader = RequestReader(self._limits, front.check)
+        self._limits = host.limits
+        self._reader = RequestReader(self._limits, host.check)
         self._queue: deque[Incoming] = deque()
         self._reply: Reply | None = None
         self._task: asyncio.Task[None] | None = None
@@ -60,12 +84,12 @@ class FrontConnection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(self._limits.max_unsent_bytes)
         peer = transport.get_extra_info("peername")
         self._client_host = str(peer[0]) if isinstance(peer, tuple) else ""
-        self._front.connections.add(self)
+        self._host.opened(self)
         self._deadline.set(self._limits.idle_timeout_s)
-        if self._front.is_draining:
+        if self._host.is_draining:
             self._is_closed = True
             self._transport.close()
-        elif len(self._front.connections) > self._limits.max_connections:
+        elif self._host.num_connections > self._limits.max_connections:
             self._is_refused = True
             self._queue.append(Incoming(refusal=TooManyConnectionsError(_TOO_MANY, retry_after_s=1)))
             self._start_next()
@@ -113,25 +137,25 @@ class FrontConnection(asyncio.Protocol):
             self._on_reply_end,
             is_head=incoming.method == "HEAD",
             is_http_1_0=incoming.is_http_1_0,
-            keeps_alive=incoming.keeps_alive and not self._front.is_draining,
+            keeps_alive=incoming.keeps_alive and not self._host.is_draining,
             is_paused=self._is_paused,
         )
         if incoming.refusal is not None:
             respond_error(reply, incoming.refusal)
             return
         call = Call(
-            self._front.next_id(),
+            self._host.next_id(),
             incoming.method,
             incoming.target,
             incoming.headers,
             incoming.body,
             self._client_host,
         )
-        self._task = self._front.run(self._loop, self._run(call, reply))
+        self._task = self._host.run(self._loop, self._run(call, reply))
 
     async def _run(self, call: Call, reply: Reply) -> None:
         try:
-            await self._front.handler(call, reply)
+            await self._host.handler(call, reply)
             if not reply.is_ended and not reply.is_gone:
                 _LOG.error("call %s: the handler returned without an end of the answer", call.id)
                 self._fail(reply)
@@ -225,7 +249,7 @@ class FrontConnection(asyncio.Protocol):
         self._deadline.cancel()
         if self._stall is not None:
             self._stall.cancel()
-        self._front.lost(self)
+        self._host.lost(self)
 
     def _give_up(self) -> None:
         self._is_closed = True
