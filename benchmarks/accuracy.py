@@ -23,11 +23,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "demo"))
 
 from demokit.item import Item  # noqa: E402
 from demokit.mixture import SCORED, held_out_items  # noqa: E402
-from demokit.paired import Comparison, compare  # noqa: E402
 from demokit.rendering import MODEL_FOLDER, prompt_of  # noqa: E402
 from evaluate import is_right  # noqa: E402
 
 from qanat import LLM, SamplingParams  # noqa: E402
+from qanat.evals.paired import Comparison, compare  # noqa: E402
 
 GATES_POINTS = {"w8a8": 0.5, "w4a8": 2.0}
 """Largest upper bound of the loss."""

@@ -19,7 +19,7 @@ DEVICE_FOLDERS = ("src/qanat/platforms/", "src/qanat/kernels/")
 DEVICE_NAMES = re.compile(r"\btorch\.cuda\b|\btorch_npu\b|\btriton\b")
 ENVIRONMENT_NAMES = ("environ", "environb", "getenv", "putenv")
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
-BASE_FOLDERS = ("core", "config", "cache", "deploy", "router", "scheduler", "server", "cli")
+BASE_FOLDERS = ("core", "config", "cache", "deploy", "evals", "router", "scheduler", "server", "cli")
 
 
 class Fault(NamedTuple):

@@ -205,7 +205,7 @@ def _exchange(options: VerifyOptions, words: Sequence[str], planned: Planned | N
             else "for example http://127.0.0.1:8000"
         )
         raise ConfigError(f"name the URL of the service: {why}.", param="URL")
-    return Exchange(read_address(url), key_of(options.api_key_env), _tls(options.ca_file))
+    return Exchange(read_address(url), key_of(options.api_key_env), tls_of(options.ca_file))
 
 
 def key_of(variable: str | None) -> str | None:
@@ -228,7 +228,12 @@ def key_of(variable: str | None) -> str | None:
     return key
 
 
-def _tls(ca_file: str | None) -> SSLContext | None:
+def tls_of(ca_file: str | None) -> SSLContext | None:
+    """Trusts the certificates in a file; None without one, which means the system's.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
     if ca_file is None:
         return None
     import ssl

@@ -1,11 +1,12 @@
 """What a change cost, told from the same items answered before and after it."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-Z_95 = 1.959964
-"""Half width of a two-sided 95 % interval, in standard deviations."""
+from qanat.evals.intervals import Z_95
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,16 @@ class Comparison:
     @property
     def loss_bound_points(self) -> float:
         """Upper end of the 95 % confidence interval of the loss; see `upper_bound`."""
-        return 100 * upper_bound(self.num_items, self.num_lost, self.num_gained)
+        return self.loss_bound_points_at(Z_95)
+
+    def loss_bound_points_at(self, deviations: float) -> float:
+        """Upper end of the two-sided interval that is so many standard deviations wide to each side."""
+        return 100 * upper_bound(self.num_items, self.num_lost, self.num_gained, deviations)
+
+    @property
+    def chance(self) -> float:
+        """How likely so uneven a split of the changed answers is if neither model is better; see `exact_mcnemar`."""
+        return exact_mcnemar(self.num_lost, self.num_gained)
 
 
 def compare(before: Sequence[bool], after: Sequence[bool]) -> Comparison:
@@ -54,8 +64,15 @@ def compare(before: Sequence[bool], after: Sequence[bool]) -> Comparison:
     )
 
 
-def upper_bound(num_items: int, num_lost: int, num_gained: int) -> float:
-    """Largest loss, as a share of the items, that a two-sided 95 % score test does not reject.
+def exact_mcnemar(num_lost: int, num_gained: int) -> float:
+    """Two-sided p value of the exact McNemar test: changed answers fall to either side like a fair coin."""
+    changed = num_lost + num_gained
+    tail: int = sum(math.comb(changed, k) for k in range(min(num_lost, num_gained) + 1))
+    return min(1.0, float(2 * tail / 2**changed))
+
+
+def upper_bound(num_items: int, num_lost: int, num_gained: int, deviations: float = Z_95) -> float:
+    """Largest loss, as a share of the items, that a two-sided score test does not reject; at 95 % unless said.
 
     The score interval for a difference of paired proportions (Tango, Statistics in Medicine 17, 1998): unlike the
     textbook one it is not of width zero where no answer changed.
@@ -63,7 +80,7 @@ def upper_bound(num_items: int, num_lost: int, num_gained: int) -> float:
     low, high = (num_lost - num_gained) / num_items, 1.0
     for _ in range(60):
         middle = (low + high) / 2
-        if _score(num_items, num_lost, num_gained, middle) > -Z_95:
+        if _score(num_items, num_lost, num_gained, middle) > -deviations:
             low = middle
         else:
             high = middle

@@ -1,7 +1,11 @@
+from __future__ import annotations
+
 import math
 
 import pytest
-from demokit.paired import Comparison, compare, upper_bound
+
+from qanat.evals.intervals import deviations_of, wilson
+from qanat.evals.paired import Comparison, compare, exact_mcnemar, upper_bound
 
 
 def test_counts() -> None:
@@ -56,3 +60,41 @@ def test_more_losses_and_fewer_gains_raise_it() -> None:
     assert upper_bound(4160, 6, 3) < upper_bound(4160, 7, 3) < upper_bound(4160, 7, 2)
     assert upper_bound(4160, 0, 2) > 0, "gains may be luck"
     assert upper_bound(10, 10, 0) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("lost", "gained", "chance"),
+    [
+        (0, 0, 1.0),
+        (5, 5, 1.0),
+        (1, 0, 1.0),
+        (6, 0, 2 / 64),
+        (10, 2, 2 * (1 + 12 + 66) / 4096),  # sum of the tail of Binomial(12, 1/2)
+        (2, 10, 2 * (1 + 12 + 66) / 4096),
+    ],
+)
+def test_the_exact_mcnemar_test_against_known_values(lost: int, gained: int, chance: float) -> None:
+    assert exact_mcnemar(lost, gained) == pytest.approx(chance)
+
+
+def test_mcnemar_of_many_changes_is_near_the_normal_one() -> None:
+    deviations = (abs(530 - 470) - 1) / math.sqrt(1000)
+    assert exact_mcnemar(530, 470) == pytest.approx(math.erfc(deviations / math.sqrt(2)), abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("right", "total", "low", "high"),
+    [(0, 10, 0.0, 0.2775), (10, 10, 0.7225, 1.0), (15, 20, 0.5313, 0.8881), (81, 263, 0.2553, 0.3662)],
+)
+def test_wilson_against_known_values(right: int, total: int, low: float, high: float) -> None:
+    """The last row is the worked example of Newcombe, Statistics in Medicine 17 (1998), table I."""
+    assert wilson(right, total) == pytest.approx((low, high), abs=1e-4)
+
+
+def test_wilson_of_nothing_says_nothing() -> None:
+    assert wilson(0, 0) == (0.0, 1.0)
+
+
+def test_deviations_of_levels() -> None:
+    assert deviations_of(0.95) == pytest.approx(1.959964, abs=1e-6)
+    assert deviations_of(0.99) == pytest.approx(2.575829, abs=1e-6)
