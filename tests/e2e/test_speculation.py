@@ -95,12 +95,3 @@ def test_eng_022_quantised_draft_layers_draft_as_well(demo_model: Path, scheme: 
     _, plain = answers(demo_model, speculation)
     _, quantised = answers(demo_model, speculation, quantization=scheme)
     assert acceptance(quantised) > acceptance(plain) - 0.05
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("how", [{"kv_cache_dtype": "int8"}, {"enforce_eager": True}])
-def test_other_settings_draft_too(demo_model: Path, how: dict[str, Any]) -> None:
-    plain, _ = answers(demo_model, None, **how)
-    drafted, counts = answers(demo_model, {"method": "mtp", "num_speculative_tokens": 2}, **how)
-    assert drafted == plain
-    assert counts.num_accepted_tokens > 0

@@ -17,6 +17,7 @@ from qanat.core.sampling_params import SamplingParams
 from qanat.engine.admission import Admission
 from qanat.engine.assembly import build_core
 from qanat.engine.constraints import ConstraintMaker, VocabularyPacker, vocabulary_of
+from qanat.engine.continuation import PriorOutput
 from qanat.engine.output_processor import OutputProcessor
 from qanat.engine.tokenizer import load_tokenizer
 from qanat.scheduler.stats import SchedulerStats
@@ -61,6 +62,7 @@ class SyncEngine:
         priority: int = 0,
         thinking: Thinking = Thinking.NONE,
         boundaries: Sequence[int] = (),
+        output_token_ids: PriorOutput = (),
     ) -> None:
         """Queues a prompt.
 
@@ -71,13 +73,19 @@ class SyncEngine:
             priority: lower runs first under the priority policy.
             thinking: whether the output begins with reasoning, which a form leaves free.
             boundaries: positions in the prompt at which later prompts are likely to part from it.
+            output_token_ids: what each choice has brought forth elsewhere; events tell what comes after it.
 
         Raises:
             InvalidRequestError, ContextLengthError: it cannot be served; nothing is queued.
             StructuredOutputError: the form cannot be compiled.
         """
         requests = self._admission.requests(
-            prompt_token_ids, sampling, request_id=request_id, priority=priority, boundaries=boundaries
+            prompt_token_ids,
+            sampling,
+            request_id=request_id,
+            priority=priority,
+            boundaries=boundaries,
+            output_token_ids=output_token_ids,
         )
         constraint = None
         if sampling.structured_outputs is not None:
@@ -91,21 +99,36 @@ class SyncEngine:
 
     def run(self) -> Iterator[tuple[str, GenerationEvent]]:
         """Steps until every queued prompt is done; yields each event with the id given to `add`."""
-        while self._core.has_work or self._core.is_preparing:
+        while self.has_work:
             if not self._core.has_work:
                 self._core.await_forms(FORM_WAIT_S)
             self._core.end_overdue_profile()
-            for output in self._core.step():
-                processor = self._processors.get(output.request_id)
-                if processor is None:
-                    continue
-                step = processor.process(output)
-                owner = self._owners[output.request_id]
-                if step.must_abort:
-                    self._core.abort(output.request_id)
-                if step.event.finish_reason is not None:
-                    del self._processors[output.request_id], self._owners[output.request_id]
-                yield owner, step.event
+            yield from self.step()
+
+    @property
+    def has_work(self) -> bool:
+        """True while any queued prompt is not done."""
+        return self._core.has_work or self._core.is_preparing
+
+    def step(self) -> Iterator[tuple[str, GenerationEvent]]:
+        """One step of the loop; yields each event with the id given to `add`."""
+        for output in self._core.step():
+            processor = self._processors.get(output.request_id)
+            if processor is None:
+                continue
+            step = processor.process(output)
+            owner = self._owners[output.request_id]
+            if step.must_abort:
+                self._core.abort(output.request_id)
+            if step.event.finish_reason is not None:
+                del self._processors[output.request_id], self._owners[output.request_id]
+            yield owner, step.event
+
+    def abort(self, request_id: str) -> None:
+        """Ends all choices of a prompt; the next step yields their last events. Unknown ids are ignored."""
+        for choice_id, owner in self._owners.items():
+            if owner == request_id:
+                self._core.abort(choice_id)
 
     def stats(self) -> SchedulerStats:
         """Counters and gauges of the scheduler."""
