@@ -165,7 +165,7 @@ struct RotaryArguments {
 // Queries, keys and values on their way to attention: norms and rotary embedding, and the cache that holds the latter two.
 struct HeadArguments {
     Rows q, k, v;  // [T, H, D], [T, KV heads, D]
-    const void *q_weight, *k_weight;
+    const void *q_weight, *k_weight;  // null: no norm
     bool is_weight_bf16, is_zero_centred;
     float eps;
     const void *cosines, *sines;  // [T, half]

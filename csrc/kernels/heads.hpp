@@ -37,12 +37,15 @@ QANAT_INLINE void store_head(const HeadArguments& a, size_t row, size_t head, si
     else store_plain(a.cache, to, a.cache_kind == Kind::kBf16, x, is_x_bf16, a.head_dim);
 }
 
-// Norm and rotary embedding of one head, each rounded to its type.
+// Norm, where there is a weight, and rotary embedding of one head, each rounded to its type.
 static void turn_head(const HeadArguments& a, size_t row, const Rows& x, size_t start, const void* weight, void* out) {
     alignas(64) unsigned char normed[kMaxHeadDim * sizeof(float)];
     const Rows own{element(x.data, start, x.is_bf16), x.is_bf16, 1, 0, 0};
-    rms_norm({own, own, weight, a.is_weight_bf16, a.is_zero_centred, normed, nullptr, x.is_bf16, a.head_dim, a.eps}, 0, 1);
-    rotary({{normed, x.is_bf16, 1, 0, 0}, element(a.cosines, row * a.half, a.is_angle_bf16),
+    const Rows turned{weight != nullptr ? normed : own.data, x.is_bf16, 1, 0, 0};
+    if (weight != nullptr) {
+        rms_norm({own, own, weight, a.is_weight_bf16, a.is_zero_centred, normed, nullptr, x.is_bf16, a.head_dim, a.eps}, 0, 1);
+    }
+    rotary({turned, element(a.cosines, row * a.half, a.is_angle_bf16),
             element(a.sines, row * a.half, a.is_angle_bf16), a.is_angle_bf16, out, x.is_bf16, a.head_dim, a.half}, 0, 1);
 }
 

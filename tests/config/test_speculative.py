@@ -66,7 +66,7 @@ def test_mtp_needs_a_layer_that_drafts() -> None:
     assert decision.got == "no speculation" and "mtp_num_hidden_layers" in decision.why
 
 
-@pytest.mark.parametrize("method", ["suffix", "eagle3", None])
+@pytest.mark.parametrize("method", ["suffix", "draft_model", None])
 def test_methods_that_are_not_there_are_said(method: str | None) -> None:
     settings, [decision] = read({"method": method, "num_speculative_tokens": 3})
     assert not settings.method and settings.as_flag() is None

@@ -53,7 +53,7 @@ class KnowingDrafter:
     def propose(self, works: Sequence[RowWork], max_drafts: Sequence[int]) -> list[list[int]]:
         return [self._drafts(work, most) for work, most in zip(works, max_drafts, strict=True)]
 
-    def observe(self, works: Sequence[RowWork], hidden: Tensor) -> None:
+    def observe(self, works: Sequence[RowWork], hidden: Tensor, taps: Sequence[Tensor]) -> None:
         """Nothing to learn."""
 
     def _drafts(self, work: RowWork, most: int) -> list[int]:

@@ -14,73 +14,20 @@ from qanat.kernels.native import module
 from qanat.models.decoder import CausalLM
 from qanat.models.dummy import load_dummy
 from qanat.scheduler.draft_lengths import DraftLengths
-from qanat.worker.batch_inputs import RowWork
-from qanat.worker.cache_tensors import CacheTensors
-from qanat.worker.drafters.draft_passes import DraftPasses, DraftSizes
-from qanat.worker.drafters.mtp import MtpDrafter
-from qanat.worker.graphs.maker import NativeGraphMaker
-from qanat.worker.row_state import RowTable
 from qanat.worker.workspace import MAX_PENDING_ROWS
+from tests.support.drafting import GRAPHS, NUM_DRAFTS, Recorded, speculate
 from tests.support.forward import ForwardRunner
 from tests.support.providers import best_kernels  # noqa: F401
-from tests.support.speculating import BLOCK_SIZE, LIMITS, Answers, run
+from tests.support.speculating import BLOCK_SIZE, run
 from tests.support.step_loop import make_request
 from tests.worker.driver import random_prompt
-from tests.worker.tiny_model import CONFIGS, VOCAB_SIZE
-
-GRAPHS = GraphSettings("FULL_DECODE_ONLY", (1, 2, 4, 8, 16, 32))
-NUM_DRAFTS = 3
+from tests.worker.tiny_model import CONFIGS
 
 
 @pytest.fixture(scope="module", params=["qwen3_5", pytest.param("qwen3_5_moe", marks=pytest.mark.slow)])
 def model(request: pytest.FixtureRequest) -> CausalLM:
     config = dataclasses.replace(CONFIGS[request.param], num_draft_layers=1)
     return load_dummy(config, torch.float32, seed=3)
-
-
-class Recorded(MtpDrafter):
-    """Keeps what it drafted, and for what."""
-
-    def __init__(self, passes: DraftPasses, table: RowTable, cache: CacheTensors) -> None:
-        super().__init__(passes, table, cache, BLOCK_SIZE)
-        self.drafts: list[tuple[list[int], list[int]]] = []
-
-    def propose(self, works: Sequence[RowWork], max_drafts: Sequence[int]) -> list[list[int]]:
-        found = super().propose(works, max_drafts)
-        for work, most, own in zip(works, max_drafts, found, strict=True):
-            assert len(own) in (0, most)
-            if own:
-                self.drafts.append((work.state.tokens(0, work.state.num_tokens).tolist(), list(own)))
-        return found
-
-
-def speculate(
-    model: CausalLM,
-    requests: Sequence[tuple[str, int, int]],
-    graphs: GraphSettings | None = None,
-    **how: object,
-) -> tuple[Answers, Recorded]:
-    """Serves requests (name, prompt length, output length) with the model's own draft layer."""
-    made: list[Recorded] = []
-    maker = NativeGraphMaker(2**22) if graphs is not None else None
-
-    def make(table: RowTable, cache: CacheTensors) -> Recorded:
-        sizes = DraftSizes(NUM_DRAFTS, LIMITS.max_num_seqs, 64, VOCAB_SIZE, BLOCK_SIZE)
-        passes = DraftPasses(model, table, cache, sizes, graphs or GraphSettings(), maker)
-        made.append(Recorded(passes, table, cache))
-        return made[0]
-
-    answers = run(
-        model,
-        [
-            make_request(name, random_prompt(length, length), num, temperature=0.0)
-            for name, length, num in requests
-        ],
-        make_drafter=make,
-        graphs=graphs,
-        **({"lengths": DraftLengths(NUM_DRAFTS, is_adaptive=False)} | how),  # type: ignore[arg-type]
-    )
-    return answers, made[0]
 
 
 def plain_drafts(model: CausalLM, tokens: list[int], num_drafts: int) -> list[int]:

@@ -37,7 +37,8 @@ def cache_spec(
     the convolution, [kernel - 1, conv_dim], and the recurrent state, [value heads, key dim, value dim]; the latter is
     always float32, because it accumulates over the whole sequence. Where drafts are verified, a state also has room for
     the rows of one step: inputs of the convolution, [rows, conv_dim], and two gates for each value head, [rows, 2,
-    value heads] in float32. A draft layer has keys and values like a full-attention layer, in the same blocks.
+    value heads] in float32. A draft layer has keys and values of its own heads
+    like a full-attention layer, in the same blocks.
 
     Args:
         model: the model's shape.
@@ -47,13 +48,14 @@ def cache_spec(
         num_held_rows: most rows of a request that a step verifies; 0 where nothing is ever drafted.
     """
 
-    def kv_region(name: str, num_layers: int) -> CacheRegion:
-        shape = (2, block_size, model.num_key_value_heads, head_width(model.head_dim, kv_dtype))
+    def kv_region(name: str, num_layers: int, layer: ModelConfig) -> CacheRegion:
+        shape = (2, block_size, layer.num_key_value_heads, head_width(layer.head_dim, kv_dtype))
         return CacheRegion(name, "block", num_layers, shape, kv_dtype, shard_axis=2)
 
-    regions = [kv_region(KV_BLOCKS, model.num_full_attention_layers)]
-    if model.num_draft_layers:
-        regions.append(kv_region(DRAFT_KV, model.num_draft_layers))
+    regions = [kv_region(KV_BLOCKS, model.num_full_attention_layers, model)]
+    draft_layer = model.cached_draft_layer
+    if draft_layer is not None:
+        regions.append(kv_region(DRAFT_KV, 1, draft_layer))
     if model.gdn is not None:
         num_layers = model.num_linear_attention_layers
         regions += _states(model.gdn, num_layers, conv_dtype or kv_dtype, num_held_rows)

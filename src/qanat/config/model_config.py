@@ -73,6 +73,9 @@ class ModelConfig:
         quantization_config: the raw section, or None.
         has_vision: the checkpoint also holds a vision tower.
         num_draft_layers: of its multi-token-prediction layers, those that are loaded; settled with the settings.
+        draft_layer: shape of the one layer of a draft model that reads this model's rows; settled like the last.
+        tapped_layers: layers whose inputs such a draft model reads, as often as it reads them; the number of layers
+            stands for the output of the last.
     """
 
     architecture: str
@@ -98,6 +101,8 @@ class ModelConfig:
     quantization_config: Mapping[str, Any] | None
     has_vision: bool
     num_draft_layers: int = 0
+    draft_layer: ModelConfig | None = None
+    tapped_layers: tuple[int, ...] = ()
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> ModelConfig:
@@ -136,6 +141,11 @@ class ModelConfig:
     def num_full_attention_layers(self) -> int:
         """Layers that have a KV cache."""
         return self.layer_types.count(FULL_ATTENTION)
+
+    @property
+    def cached_draft_layer(self) -> ModelConfig | None:
+        """The shape of whatever layer drafts with a cache of its own; None where none does."""
+        return self if self.num_draft_layers else self.draft_layer
 
     @property
     def num_linear_attention_layers(self) -> int:

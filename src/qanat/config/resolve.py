@@ -100,7 +100,11 @@ def _speculation(
 ) -> tuple[SpeculativeSettings, ModelConfig]:
     """How drafts are made, and the model with the layers that make them."""
     settings = speculative_settings(wishes.speculative_config, model, num_ranks, said)
-    return settings, dataclasses.replace(model, num_draft_layers=int(settings.method == MTP))
+    model = dataclasses.replace(model, num_draft_layers=int(settings.method == MTP))
+    if settings.eagle3 is not None:
+        taps = settings.eagle3.tapped_layers
+        model = dataclasses.replace(model, draft_layer=settings.eagle3.layer, tapped_layers=taps)
+    return settings, model
 
 
 def _structured(wishes: EngineConfig, said: list[Decision]) -> StructuredSettings:

@@ -168,8 +168,8 @@ def qk_norm_rotary_store(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    q_weight: Tensor,
-    k_weight: Tensor,
+    q_weight: Tensor | None,
+    k_weight: Tensor | None,
     eps: float,
     zero_centred: bool,
     cos: Tensor,
@@ -180,10 +180,10 @@ def qk_norm_rotary_store(
 ) -> Tensor:
     """What attention reads: queries, normed and rotated, and a cache that holds this step's keys and values.
 
-    q [T, H, D] and k [T, H_kv, D] pass `rms_norm` (weights [D]) and have the first R of D dimensions rotated by cos
-    and sin [T, R/2]: dimension i < R/2 pairs with i + R/2. Both are rounded to their type after each. k and v
-    [T, H_kv, D] are then rounded to the type of `kv_cache` [2, N, block_size, H_kv, W] (contiguous, changed in place;
-    W is `head_width` of D and its type: int8 has each head's fp32 scale behind its values) and stored at
+    q [T, H, D] and k [T, H_kv, D] pass `rms_norm` (weights [D]; None for no norm) and have the first R of D dimensions
+    rotated by cos and sin [T, R/2]: dimension i < R/2 pairs with i + R/2. Both are rounded to their type after each.
+    k and v [T, H_kv, D] are then rounded to the type of `kv_cache` [2, N, block_size, H_kv, W] (contiguous, changed in
+    place; W is `head_width` of D and its type: int8 has each head's fp32 scale behind its values) and stored at
     `slot_mapping` [T].
 
     Returns:

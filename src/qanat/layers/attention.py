@@ -23,15 +23,22 @@ class FullAttention(nn.Module):
     Args:
         config: the model.
         cache_index: which entry of `ForwardContext.kv_cache` is this layer's.
-        zero_centred: flavour of the query and key norms.
+        zero_centred: flavour of the query and key norms; None for no such norms.
+        num_inputs: width of a row that it reads; None for the model's.
     """
 
     def __init__(
-        self, config: ModelConfig, cache_index: int, zero_centred: bool, factory: ParameterFactory
+        self,
+        config: ModelConfig,
+        cache_index: int,
+        zero_centred: bool | None,
+        factory: ParameterFactory,
+        num_inputs: int | None = None,
     ) -> None:
         """Registers the parameters."""
         super().__init__()
         hidden, dim = config.hidden_size, config.head_dim
+        num_inputs = num_inputs or hidden
         heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
         own = rank_model(config, factory.group.size)
         self.num_heads, self.num_kv_heads = own.num_attention_heads, own.num_key_value_heads
@@ -39,12 +46,15 @@ class FullAttention(nn.Module):
         self.has_gate = config.attention_output_gate
         width = heads * dim
         q_width = width * 2 if self.has_gate else width
-        self.q_proj = ColumnParallelLinear(hidden, q_width, factory, num_units=(heads,))
-        self.k_proj = ColumnParallelLinear(hidden, kv_heads * dim, factory, num_units=(kv_heads,))
-        self.v_proj = ColumnParallelLinear(hidden, kv_heads * dim, factory, num_units=(kv_heads,))
+        self.q_proj = ColumnParallelLinear(num_inputs, q_width, factory, num_units=(heads,))
+        self.k_proj = ColumnParallelLinear(num_inputs, kv_heads * dim, factory, num_units=(kv_heads,))
+        self.v_proj = ColumnParallelLinear(num_inputs, kv_heads * dim, factory, num_units=(kv_heads,))
         self.o_proj = RowParallelLinear(width, hidden, factory, num_heads=heads)
-        self.q_norm = RMSNorm(dim, config.rms_norm_eps, zero_centred, factory)
-        self.k_norm = RMSNorm(dim, config.rms_norm_eps, zero_centred, factory)
+        self.q_norm: RMSNorm | None = None
+        self.k_norm: RMSNorm | None = None
+        if zero_centred is not None:
+            self.q_norm = RMSNorm(dim, config.rms_norm_eps, zero_centred, factory)
+            self.k_norm = RMSNorm(dim, config.rms_norm_eps, zero_centred, factory)
 
     @property
     def row_format(self) -> RowFormat | None:
@@ -52,7 +62,7 @@ class FullAttention(nn.Module):
         return row_format(self.q_proj.matrix, self.k_proj.matrix, self.v_proj.matrix)
 
     def forward(self, x: Rows, context: ForwardContext) -> Tensor:
-        """[T, C] -> [T, C]."""
+        """[T, inputs] -> [T, C]."""
         num_rows = x.shape[0]
         q, k, v = linears(x, context, self.q_proj, self.k_proj, self.v_proj)
         q = q.view(num_rows, self.num_heads, -1)
@@ -65,10 +75,10 @@ class FullAttention(nn.Module):
             q,
             k,
             v,
-            self.q_norm.weight,
-            self.k_norm.weight,
-            self.q_norm.eps,
-            self.q_norm.zero_centred,
+            None if self.q_norm is None else self.q_norm.weight,
+            None if self.k_norm is None else self.k_norm.weight,
+            0.0 if self.q_norm is None else self.q_norm.eps,
+            self.q_norm is not None and self.q_norm.zero_centred,
             context.cos,
             context.sin,
             kv_cache,

@@ -10,7 +10,7 @@ import torch
 
 from qanat.core.errors import CheckpointError
 from qanat.models.checkpoint import Checkpoint
-from qanat.models.decoder import CausalLM
+from qanat.models.decoder import LoadedModel
 from qanat.models.safetensors_file import DTYPES, FLOAT_DTYPES
 from qanat.models.weights import DropRule, Part, Target
 from qanat.quant.parameter import Shard, WeightParameter
@@ -28,7 +28,7 @@ class LoadPlan:
 
 
 def make_plan(
-    model: CausalLM,
+    model: LoadedModel,
     parameters: Mapping[str, WeightParameter],
     checkpoint: Checkpoint,
     *,
@@ -73,7 +73,7 @@ def make_plan(
 
 
 def _target_of(
-    name: str, model: CausalLM, parameters: Mapping[str, WeightParameter]
+    name: str, model: LoadedModel, parameters: Mapping[str, WeightParameter]
 ) -> Target | DropRule | None:
     """By the family's rules; but a matrix that keeps its own name, as each quantised expert's does, is not stacked."""
     target = model.weight_map.resolve(name)
@@ -112,7 +112,7 @@ def _allowed_dtypes(parameter: WeightParameter) -> list[str]:
     return [name for name, dtype in DTYPES.items() if dtype in kept]
 
 
-def _check_tied_head(name: str, model: CausalLM, shard: Shard | None, checkpoint: Checkpoint) -> None:
+def _check_tied_head(name: str, model: LoadedModel, shard: Shard | None, checkpoint: Checkpoint) -> None:
     """A tied checkpoint may repeat the embedding as its head, but bring no other; each rank looks at its rows."""
     head, _ = checkpoint.tensor(name, shard)
     embedding = next((n for n in checkpoint.owner if _targets(model, n, _EMBEDDING)), None)
@@ -128,12 +128,12 @@ def _embedding_shard(parameters: Mapping[str, WeightParameter]) -> Shard | None:
     return embedding.info.shard if embedding is not None else None
 
 
-def _targets(model: CausalLM, name: str, parameter: str) -> bool:
+def _targets(model: LoadedModel, name: str, parameter: str) -> bool:
     return model.weight_map.resolve(name) == Target(parameter)
 
 
 def check_complete(
-    model: CausalLM, parameters: Mapping[str, WeightParameter], plan: LoadPlan, checkpoint: Checkpoint
+    model: LoadedModel, parameters: Mapping[str, WeightParameter], plan: LoadPlan, checkpoint: Checkpoint
 ) -> None:
     """Names the first tensor that is missing, as the checkpoint would call it, and how many are."""
     stack = model.weight_map.expert_stack

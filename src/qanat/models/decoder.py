@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol, cast
 
 import torch
@@ -56,12 +57,18 @@ class DecoderLayer(nn.Module):
 
     def forward(self, x: Tensor, residual: Tensor | None, context: ForwardContext) -> tuple[Tensor, Tensor]:
         """Both (feed-forward output, residual stream before it); the next norm adds the two."""
-        mixer, mlp = cast(Part, self.get_submodule(self.mixer_name)), cast(Part, self.mlp)
-        rows: Rows
+        return self.through(*self.enter(x, residual), context)
+
+    def enter(self, x: Tensor, residual: Tensor | None) -> tuple[Rows, Tensor]:
+        """Both (normed rows, residual stream that enters the layer)."""
+        form = cast(Part, self.get_submodule(self.mixer_name)).row_format
         if residual is None:
-            residual, rows = x, self.input_layernorm.shared(x, mixer.row_format)
-        else:
-            rows, residual = self.input_layernorm.add_shared(x, residual, mixer.row_format)
+            return self.input_layernorm.shared(x, form), x
+        return self.input_layernorm.add_shared(x, residual, form)
+
+    def through(self, rows: Rows, residual: Tensor, context: ForwardContext) -> tuple[Tensor, Tensor]:
+        """What `forward` makes of what `enter` returned."""
+        mixer, mlp = cast(Part, self.get_submodule(self.mixer_name)), cast(Part, self.mlp)
         mixed = mixer(rows, context)
         rows, residual = self.post_attention_layernorm.add_shared(mixed, residual, mlp.row_format)
         return mlp(rows, context), residual
@@ -100,13 +107,20 @@ class Decoder(nn.Module):
         )
         self.layers = nn.ModuleList(family.layer(config, i, factory) for i in range(config.num_hidden_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, family.zero_centred_norms, factory)
+        self._tapped = config.tapped_layers
 
-    def forward(self, token_ids: Tensor, context: ForwardContext) -> Tensor:
-        """[T] -> [T, C]."""
+    def forward(self, token_ids: Tensor, context: ForwardContext) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """[T] -> [T, C], and the residual streams [T, C] that enter the tapped layers."""
         x, residual = self.embed_tokens(token_ids), None
+        entering: list[Tensor] = []
         for layer in self.layers:
-            x, residual = layer(x, residual, context)
-        return self.norm.add(x, residual)[0]
+            rows, residual = layer.enter(x, residual)
+            if self._tapped:
+                entering.append(residual)
+            x, residual = layer.through(rows, residual, context)
+        normed, last = self.norm.add(x, residual)
+        entering.append(last)
+        return normed, tuple(entering[index] for index in self._tapped)
 
 
 class MtpDecoder(nn.Module):
@@ -135,12 +149,22 @@ class MtpDecoder(nn.Module):
         return self.norm.add(x, residual)[0]
 
 
-class CausalLM(nn.Module):
-    """A language model. Built by `qanat.models.registry.build_model`.
+class LoadedModel(nn.Module):
+    """What a checkpoint fills.
 
     Attributes:
         config: its shape.
         weight_map: how checkpoint tensors become its parameters.
+    """
+
+    config: ModelConfig
+    weight_map: WeightMap
+
+
+class CausalLM(LoadedModel):
+    """A language model. Built by `qanat.models.registry.build_model`.
+
+    Attributes:
         rotary: maker of cos and sin rows.
         mtp: drafts tokens; None where no draft layer is loaded.
     """
@@ -162,8 +186,13 @@ class CausalLM(nn.Module):
     @torch.inference_mode()
     def forward(self, token_ids: Tensor, context: ForwardContext) -> Tensor:
         """Runs all layers and the final norm: token_ids [T] int64 -> hidden rows [T, C]."""
-        hidden: Tensor = self.model(token_ids, context)
-        return hidden
+        return self.forward_tapped(token_ids, context)[0]
+
+    @torch.inference_mode()
+    def forward_tapped(self, token_ids: Tensor, context: ForwardContext) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """The same, and the rows [T, C] that enter each of `ModelConfig.tapped_layers`."""
+        found: tuple[Tensor, tuple[Tensor, ...]] = self.model(token_ids, context)
+        return found
 
     @torch.inference_mode()
     def draft(self, token_ids: Tensor, hidden: Tensor, context: ForwardContext) -> Tensor:
@@ -171,6 +200,19 @@ class CausalLM(nn.Module):
         assert self.mtp is not None, "a draft layer is loaded where drafts are asked for"
         drafted: Tensor = self.mtp(self.model.embed_tokens(token_ids), hidden, context)
         return drafted
+
+    @property
+    def draft_rows(self) -> tuple[int, torch.dtype]:
+        """Width and type of the rows that drafts are made from."""
+        return self.config.hidden_size, self.rotary.dtype
+
+    def draft_inputs(self, hidden: Tensor, taps: Sequence[Tensor]) -> Tensor:
+        """What the draft layer reads of a pass: the hidden rows themselves."""
+        return hidden
+
+    def draft_logits(self, rows: Tensor) -> Tensor:
+        """Scores of what `draft` returned, [N, C] -> [N, V] fp32, with the model's own head."""
+        return self.compute_logits(rows)
 
     @torch.inference_mode()
     def compute_logits(self, hidden: Tensor) -> Tensor:

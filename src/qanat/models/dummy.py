@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from qanat.config.model_config import ModelConfig
-from qanat.models.decoder import CausalLM
+from qanat.models.decoder import CausalLM, LoadedModel
 from qanat.models.loader import replace_parameter
 from qanat.models.registry import build_model
 from qanat.models.units import load_units
@@ -42,6 +42,12 @@ def load_dummy(
         scheme: quantises the values; None leaves them as they are.
     """
     model = build_model(config, dtype, "meta", group, scheme)
+    fill_dummy(model, seed, device)
+    return model
+
+
+def fill_dummy(model: LoadedModel, seed: int, device: str | torch.device) -> None:
+    """Fills a model that is on "meta", see `load_dummy`."""
     for unit in list(load_units(model)):
         for name, parameter in unit.parameters.items():
             info = parameter.info
@@ -50,7 +56,6 @@ def load_dummy(
             replace_parameter(model, name, info.laid_out(own.to(device)))
         unit.parameters.clear()
         unit.finalize()
-    return model
 
 
 def _draw(dtype: torch.dtype, info: ParameterInfo, key: str) -> Tensor:

@@ -5,6 +5,7 @@ Every tensor is used once or dropped by a named rule; every parameter is filled 
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from qanat.config.quantization import checkpoint_quantization
 from qanat.core.cache_folder import CacheFolder
 from qanat.models.accounting import LoadPlan, check_complete, make_plan
 from qanat.models.checkpoint import Checkpoint, open_checkpoint
-from qanat.models.decoder import CausalLM
+from qanat.models.decoder import CausalLM, LoadedModel
 from qanat.models.packed_cache import MappedWeights, open_cache
 from qanat.models.packed_key import PackedIdentity
 from qanat.models.quantised import open_scheme
@@ -110,7 +111,8 @@ def load_model(
     model = build_model(config, dtype, "meta", group, scheme)
     units = list(load_units(model))
     parameters = {name: parameter for unit in units for name, parameter in unit.parameters.items()}
-    identity = PackedIdentity(folder, checkpoint, config, dtype, quantization, group or SingleGroup())
+    bare = dataclasses.replace(config, draft_layer=None, tapped_layers=())  # of other weights, and no weights
+    identity = PackedIdentity(folder, checkpoint, bare, dtype, quantization, group or SingleGroup())
     kept = open_cache(cache, identity) if cache is not None else None
     mapped = kept.open(units) if kept is not None else None
     plan = make_plan(model, parameters, checkpoint, is_head_known=mapped is not None)
@@ -136,7 +138,9 @@ class Filling:
         device: where the weights shall lie.
     """
 
-    def __init__(self, model: CausalLM, plan: LoadPlan, checkpoint: Checkpoint, device: torch.device) -> None:
+    def __init__(
+        self, model: LoadedModel, plan: LoadPlan, checkpoint: Checkpoint, device: torch.device
+    ) -> None:
         self._model, self._plan, self._checkpoint, self._device = model, plan, checkpoint, device
         self.num_done = self.mapped_bytes = self.copied_bytes = 0
 
@@ -211,7 +215,7 @@ class Filling:
         return f"tensor {tensor!r} in {self._checkpoint.owner[tensor].path}"
 
 
-def replace_parameter(model: CausalLM, name: str, tensor: Tensor, source: str = "") -> None:
+def replace_parameter(model: LoadedModel, name: str, tensor: Tensor, source: str = "") -> None:
     """Puts a tensor in a parameter's place; what is known about the parameter stays."""
     owner_name, _, own_name = name.rpartition(".")
     owner = model.get_submodule(owner_name)

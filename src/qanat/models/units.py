@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from torch import nn
 
-from qanat.models.decoder import CausalLM
+from qanat.models.decoder import LoadedModel
 from qanat.quant.parameter import WeightParameter
 
 
@@ -31,7 +31,7 @@ class LoadUnit:
             self.module.method.finalize(self.module)  # type: ignore[union-attr, operator]  # see `load_units`
 
 
-def load_units(model: CausalLM) -> Iterator[LoadUnit]:
+def load_units(model: LoadedModel) -> Iterator[LoadUnit]:
     """All parameters of the model, each once, in the model's order; a layer with a `method` is one unit."""
     owner = ""
     for name, module in model.named_modules():

@@ -155,7 +155,7 @@ class ModelRunner:
         self._sample(sampled, forward, forward.scores if len(sampled) == len(works) else None)
         if self._drafter is not None:
             start_s = time.monotonic()
-            self._drafter.observe(works, forward.hidden)
+            self._drafter.observe(works, forward.hidden, forward.taps)
             draft_s += time.monotonic() - start_s
         _drop_failed(outputs)
         return StepOutput(batch.step_id, outputs, forward.use, draft_s)

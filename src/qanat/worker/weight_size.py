@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from torch import Tensor
@@ -13,6 +14,8 @@ from qanat.config.env import wanted_instruction_set
 from qanat.config.resolved import ResolvedConfig
 from qanat.core.decision import Decision
 from qanat.kernels.providers import stored_bytes
+from qanat.models.decoder import LoadedModel
+from qanat.models.eagle3_loader import build_eagle3
 from qanat.models.quantised import scheme_without_weights
 from qanat.models.registry import build_model
 from qanat.models.units import load_units
@@ -63,7 +66,10 @@ def weight_summary(config: ResolvedConfig) -> WeightSummary:
 
     found: list[StoredKind] = []
     others: list[Tensor] = []
-    for unit in load_units(model):
+    models: list[LoadedModel] = [model]
+    if config.speculative.eagle3 is not None:
+        models.append(build_eagle3(config.speculative.eagle3, DTYPES[config.dtype]))
+    for unit in chain.from_iterable(map(load_units, models)):
         if unit.module is None:
             others += unit.parameters.values()
         else:

@@ -21,6 +21,7 @@ from qanat.kernels.native.arena import use_step_arena
 from qanat.kernels.providers import choose_providers, is_native, op_table, try_reference
 from qanat.models.decoder import CausalLM
 from qanat.models.dummy import load_dummy
+from qanat.models.eagle3_loader import dummy_eagle3, load_eagle3
 from qanat.models.huge_pages import copy_in_background
 from qanat.models.loader import load_model
 from qanat.models.quantised import open_scheme
@@ -28,6 +29,7 @@ from qanat.platforms.base import Platform
 from qanat.platforms.cpu import CpuPlatform
 from qanat.platforms.groups import ParallelGroup, SingleGroup
 from qanat.worker.cache_tensors import DTYPES, allocate_cache
+from qanat.worker.drafters.base import DraftModel
 from qanat.worker.drafters.choice import drafter_maker
 from qanat.worker.graphs.maker import NativeGraphMaker
 from qanat.worker.load_bar import LoadBar
@@ -109,7 +111,7 @@ class Worker:
             self._group,
             config.graphs,
             maker,
-            drafter_maker(config, model, cache, limits.logits_chunk_rows, maker),
+            drafter_maker(config, self._draft_model(model), cache, limits.logits_chunk_rows, maker),
         )
 
     def execute(self, batch: ScheduledBatch) -> StepOutput:
@@ -179,6 +181,16 @@ class Worker:
         if report.kept is not None:
             copy_in_background(report.kept, self._why_mapped)
         return model
+
+    def _draft_model(self, model: CausalLM) -> DraftModel | None:
+        """What drafts for the model: its own layer, one that is loaded here, or nothing with weights."""
+        config, eagle3 = self._config, self._config.speculative.eagle3
+        if eagle3 is None:
+            return model if config.model.num_draft_layers else None
+        dtype, device = DTYPES[config.dtype], self._platform.device
+        if config.load_format == "dummy":
+            return dummy_eagle3(eagle3, model, dtype, config.seed or 0, device)
+        return load_eagle3(eagle3, model, dtype, device)
 
     def _why_mapped(self) -> str:
         """Why packed weights stay in the file's pages; empty if there is room for a copy within the plan."""

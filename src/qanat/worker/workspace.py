@@ -3,7 +3,8 @@
 With T = max_num_batched_tokens, R = max_num_seqs, H = hidden size, a = bytes of an activation, f = 4 (fp32), the
 bound is the largest of these moments, as the reference kernels have the most temporary copies:
 
-    stream      T H (4a + 2f)                  residual, two inputs and an output; a norm in fp32
+    stream      T H (4a + 2f)                  residual, two inputs and an output; a norm in fp32; 3 T H a more where
+                                               EAGLE-3 reads the rows of three layers, and its own moments beside
     attention   stream + T D (5 Hq a + 4 Hkv a + 3 Hq f) + 64 MiB
                                                q, gate, normed, rotated, output; keys and values; fp32 copies;
                                                scores and gathered keys
@@ -79,6 +80,7 @@ def workspace_bytes(config: ResolvedConfig, spec: CacheSpec) -> int:
     model, width = config.model, DTYPE_BYTES[config.dtype]
     num_tokens = _step_tokens(config)
     moments = [_logits_bytes(config), *_feed_forward_bytes(model, num_tokens, width)]
+    moments += _eagle3_moments(config, num_tokens, logits_chunk_rows(config))
     if model.num_full_attention_layers:
         moments.append(_attention_bytes(model, num_tokens, width) + ATTENTION_SCRATCH_BYTES)
     if model.num_linear_attention_layers:
@@ -116,6 +118,7 @@ def _outputs_bytes(config: ResolvedConfig, num_tokens: int, num_scored_rows: int
     """Bound on the outputs of native ops that a pass over so many tokens needs at a time."""
     model, width = config.model, DTYPE_BYTES[config.dtype]
     moments = [num_scored_rows * model.vocab_size * FP32_BYTES]
+    moments += _eagle3_moments(config, num_tokens, num_scored_rows)
     moments += _feed_forward_bytes(model, num_tokens, width)
     if model.num_full_attention_layers:
         moments.append(_attention_bytes(model, num_tokens, width))
@@ -129,7 +132,7 @@ def _step_tokens(config: ResolvedConfig) -> int:
 
 
 def _stream_bytes(model: ModelConfig, num_tokens: int, width: int) -> int:
-    return num_tokens * model.hidden_size * (4 * width + 2 * FP32_BYTES)
+    return num_tokens * model.hidden_size * ((4 + len(model.tapped_layers)) * width + 2 * FP32_BYTES)
 
 
 def _collective_bytes(config: ResolvedConfig, num_tokens: int) -> int:
@@ -141,10 +144,27 @@ def _collective_bytes(config: ResolvedConfig, num_tokens: int) -> int:
 
 
 def _draft_bytes(config: ResolvedConfig, width: int) -> int:
-    if not config.model.num_draft_layers:
+    layer = config.model.cached_draft_layer
+    if layer is None:
         return 0
     num_kept = config.scheduler.max_num_seqs * (MAX_PENDING_ROWS + 1 + config.speculative.num_tokens)
-    return (num_kept + config.graphs.max_size) * config.model.hidden_size * width
+    return (num_kept + config.graphs.max_size) * layer.hidden_size * width
+
+
+def _eagle3_moments(config: ResolvedConfig, num_tokens: int, num_scored_rows: int) -> list[int]:
+    """Of a draft model of its own: the joined rows, attention that reads pairs, and scores of both vocabularies."""
+    eagle3, width = config.speculative.eagle3, DTYPE_BYTES[config.dtype]
+    if eagle3 is None:
+        return []
+    layer = eagle3.layer
+    stream = num_tokens * layer.hidden_size * (4 * width + 2 * FP32_BYTES)
+    joined = num_tokens * len(eagle3.tapped_layers) * eagle3.target_hidden_size * 2 * width
+    pairs = num_tokens * 2 * layer.hidden_size * width
+    scores = num_scored_rows * (layer.vocab_size + eagle3.draft_vocab_size) * FP32_BYTES
+    attention = pairs + _attention_bytes(layer, num_tokens, width)
+    return [
+        stream + one for one in (joined, attention, scores, *_feed_forward_bytes(layer, num_tokens, width))
+    ]
 
 
 def _forms_bytes(vocab_size: int) -> int:

@@ -113,28 +113,32 @@ def test_attention(
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("cache_dtype", [*TYPES, torch.int8])
 @pytest.mark.parametrize("half", [3, 16, 32])
-@pytest.mark.parametrize("zero_centred", [False, True])
+@pytest.mark.parametrize("zero_centred", [False, True, None])
 def test_heads_have_the_bits_of_one_op_after_the_other(
-    dtype: torch.dtype, cache_dtype: torch.dtype, half: int, zero_centred: bool
+    dtype: torch.dtype, cache_dtype: torch.dtype, half: int, zero_centred: bool | None
 ) -> None:
-    """Each op rounds to the type of the heads. Torch rounds products and sums apart, as the kernels do."""
+    """Each op rounds to the type of the heads. Torch rounds products and sums apart, as the kernels do.
+
+    Without a flavour there is no norm.
+    """
     num_rows, num_real, dim = 9, 7, 64
     q, gate = torch.randn(num_rows, 3, 2 * dim).to(dtype).chunk(2, -1)
     k, v = torch.randn(2, num_rows, 2, dim).to(dtype).unbind(0)
-    weights = torch.randn(2, dim).to(dtype)
+    weights = [None, None] if zero_centred is None else [*torch.randn(2, dim).to(dtype)]
+    flavour = bool(zero_centred)
     cos, sin = torch.randn(2, num_rows, half).to(dtype)
     slots = torch.tensor([5, 30, 2, 3, 17, 16, 9, -1, -1])
     width = dim + SCALE_BYTES * (cache_dtype == torch.int8)
 
     def run() -> tuple[Tensor, Tensor]:
         cache = torch.zeros(2, 4, 8, 2, width, dtype=cache_dtype)
-        given = (q, k, v, *weights, EPS, zero_centred, cos, sin, cache, slots, [4, 0, 3])
+        given = (q, k, v, *weights, EPS, flavour, cos, sin, cache, slots, [4, 0, 3])
         return sequence.qk_norm_rotary_store(*given), cache
 
     queries, cache = on_every_path(run)
 
-    def turned(x: Tensor, weight: Tensor) -> Tensor:
-        normed = rowwise.rms_norm(x[:num_real], weight, EPS, zero_centred)
+    def turned(x: Tensor, weight: Tensor | None) -> Tensor:
+        normed = x[:num_real] if weight is None else rowwise.rms_norm(x[:num_real], weight, EPS, flavour)
         return rotary_apply(normed.float(), cos[:num_real].float(), sin[:num_real].float()).to(dtype)
 
     expected = torch.zeros_like(cache)
@@ -144,7 +148,7 @@ def test_heads_have_the_bits_of_one_op_after_the_other(
     for first, last in ((0, 1), (3, 7)):
         own = slice(first, last)
         alone = sequence.qk_norm_rotary_store(
-            *(q[own], k[own], v[own], *weights, EPS, zero_centred, cos[own], sin[own]),
+            *(q[own], k[own], v[own], *weights, EPS, flavour, cos[own], sin[own]),
             *(torch.zeros_like(cache), slots[own], [last - first]),
         )
         assert same_bits(alone, queries[own])

@@ -30,8 +30,8 @@ def qk_norm_rotary_store(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    q_weight: Tensor,
-    k_weight: Tensor,
+    q_weight: Tensor | None,
+    k_weight: Tensor | None,
     eps: float,
     zero_centred: bool,
     cos: Tensor,
@@ -43,7 +43,9 @@ def qk_norm_rotary_store(
     """See `qanat.kernels.ops.qk_norm_rotary_store`."""
     num_rows, num_heads, head_dim = q.shape
     cache_kind = CACHE_KINDS.get(kv_cache.dtype)
-    are_alike = q_weight.dtype == k_weight.dtype and cos.dtype == sin.dtype
+    are_alike = (q_weight is None) == (k_weight is None) and cos.dtype == sin.dtype
+    if q_weight is not None and k_weight is not None:
+        are_alike = are_alike and q_weight.dtype == k_weight.dtype
     is_covered = are_native(q, k, v, q_weight, k_weight, cos, sin) and is_head_covered(head_dim)
     if cache_kind is None or not (are_alike and is_covered):
         return host_call(
@@ -62,7 +64,8 @@ def qk_norm_rotary_store(
             host_query_lens,
         )
     q, k, v = readable(q), readable(k), readable(v)
-    q_weight, k_weight, cos, sin = (each.contiguous() for each in (q_weight, k_weight, cos, sin))
+    cos, sin = cos.contiguous(), sin.contiguous()
+    q_weight, k_weight = (None if each is None else each.contiguous() for each in (q_weight, k_weight))
     slots, query_lens = slot_mapping.to(torch.int64).contiguous(), as_host_int32(host_query_lens)
     out = new(q.shape, q.dtype)
     native().heads(
@@ -70,9 +73,9 @@ def qk_norm_rotary_store(
         rows(k),
         rows(v),
         num_rows,
-        q_weight.data_ptr(),
-        k_weight.data_ptr(),
-        is_bf16(q_weight),
+        0 if q_weight is None else q_weight.data_ptr(),
+        0 if k_weight is None else k_weight.data_ptr(),
+        q_weight is not None and is_bf16(q_weight),
         zero_centred,
         eps,
         cos.data_ptr(),

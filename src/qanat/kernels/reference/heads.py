@@ -14,8 +14,8 @@ def qk_norm_rotary_store(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    q_weight: Tensor,
-    k_weight: Tensor,
+    q_weight: Tensor | None,
+    k_weight: Tensor | None,
     eps: float,
     zero_centred: bool,
     cos: Tensor,
@@ -26,9 +26,12 @@ def qk_norm_rotary_store(
 ) -> Tensor:
     """Norms and rotates queries and keys, and stores keys and values."""
     num_rows = sum(as_ints(host_query_lens))
-    keys = rotary_apply(rms_norm(k, k_weight, eps, zero_centred), cos, sin)
-    store_heads(kv_cache, keys[:num_rows], v[:num_rows], slot_mapping[:num_rows])
-    queries = rotary_apply(rms_norm(q, q_weight, eps, zero_centred), cos, sin)
+    q, k = (
+        x if weight is None else rms_norm(x, weight, eps, zero_centred)
+        for x, weight in ((q, q_weight), (k, k_weight))
+    )
+    store_heads(kv_cache, rotary_apply(k, cos, sin)[:num_rows], v[:num_rows], slot_mapping[:num_rows])
+    queries = rotary_apply(q, cos, sin)
     queries[num_rows:] = 0
     return queries
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
+from qanat.layers.context import ForwardContext
 from qanat.worker.batch_inputs import RowWork
 
 
@@ -31,10 +33,31 @@ class Drafter(Protocol):
             For each row the tokens that are to follow its newest one, in order; none where nothing comes to mind.
         """
 
-    def observe(self, works: Sequence[RowWork], hidden: Tensor) -> None:
+    def observe(self, works: Sequence[RowWork], hidden: Tensor, taps: Sequence[Tensor]) -> None:
         """Sees what the step has computed, once its tokens are chosen.
 
         Args:
             works: of this step.
             hidden: [T, C] rows behind the final norm, those of rejected drafts among them.
+            taps: [T, C] each, the rows that entered the layers that the model's config names.
         """
+
+
+class DraftModel(Protocol):
+    """Layers that guess from rows of the model and the tokens behind them."""
+
+    @property
+    def draft_rows(self) -> tuple[int, torch.dtype]:
+        """Width D and type of the rows that drafts are made from."""
+
+    def draft_inputs(self, hidden: Tensor, taps: Sequence[Tensor]) -> Tensor:
+        """The rows [T, D] that a pass of the model gives to draft from, see `Drafter.observe`."""
+
+    def rotary_rows(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows (cos, sin) of positions [A, T] int64."""
+
+    def draft(self, token_ids: Tensor, hidden: Tensor, context: ForwardContext) -> Tensor:
+        """Tokens [T] and the rows before them [T, D] -> rows [T, D] that the next guess may read in their place."""
+
+    def draft_logits(self, rows: Tensor) -> Tensor:
+        """Scores of the vocabulary for what `draft` returned: [N, D] -> [N, V] fp32."""

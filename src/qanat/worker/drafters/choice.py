@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 from qanat.config.graphs import GraphSettings
 from qanat.config.resolved import ResolvedConfig
-from qanat.config.speculative import MTP, NGRAM
-from qanat.models.decoder import CausalLM
+from qanat.config.speculative import NGRAM
 from qanat.worker.cache_tensors import CacheTensors
-from qanat.worker.drafters.base import Drafter
+from qanat.worker.drafters.base import Drafter, DraftModel
 from qanat.worker.drafters.draft_passes import DraftPasses, DraftSizes
 from qanat.worker.drafters.mtp import MtpDrafter
 from qanat.worker.drafters.ngram import NgramDrafter
@@ -22,7 +21,7 @@ DrafterMaker = Callable[[RowTable], Drafter]
 
 def drafter_maker(
     config: ResolvedConfig,
-    model: CausalLM,
+    model: DraftModel | None,
     cache: CacheTensors,
     max_scored_rows: int,
     maker: GraphMaker | None,
@@ -31,7 +30,7 @@ def drafter_maker(
 
     Args:
         config: the resolved configuration.
-        model: with its weights.
+        model: that drafts, with its weights; None where none does.
         cache: its cache tensors.
         max_scored_rows: for which scores are computed at a time.
         maker: makes graphs.
@@ -39,7 +38,7 @@ def drafter_maker(
     settings = config.speculative
     if settings.method == NGRAM:
         return lambda table: NgramDrafter(settings.prompt_lookup_min, settings.prompt_lookup_max)
-    if settings.method != MTP:
+    if model is None:
         return None
     block_size = config.cache.block_size
     sizes = DraftSizes(

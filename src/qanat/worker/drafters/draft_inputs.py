@@ -85,6 +85,10 @@ class DraftInputs:
             array.fill(0)
         self._query_lens.fill(0)
         self._seq_lens.fill(0)
+        num_passes = max((one.num_drafts for one in segments), default=0)
+        # A row for each request in each pass: those that want no more write where nothing is read.
+        self._query_lens[1 : max(1, num_passes), : len(segments)] = 1
+        self._seq_lens[1 : max(1, num_passes), : len(segments)] = 1
         row = 0
         for request, one in enumerate(segments):
             skipped = one.first // size
@@ -103,10 +107,9 @@ class DraftInputs:
             for index in range(len(positions) - num_tokens):
                 self._later_positions[index, request] = positions[num_tokens + index]
                 self._later_slots[index, request] = slots[num_tokens + index]
-                self._query_lens[1 + index, request] = 1
                 self._seq_lens[1 + index, request] = positions[num_tokens + index] + 1
         self._last_rows[len(segments) :] = 0
-        for index in range(max((one.num_drafts for one in segments), default=0)):
+        for index in range(num_passes):
             places = [(one.state, one.end + index) for one in segments]
             self._draws[index, : len(segments)] = draws_of(places)
         np.cumsum(self._query_lens, axis=1, out=self._query_starts[:, 1:])

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 import torch
 from torch import Tensor
@@ -14,8 +15,8 @@ from torch import Tensor
 from qanat.config.graphs import EAGER, GraphSettings
 from qanat.kernels import ops
 from qanat.kernels.native.graph import GraphCaptureError
-from qanat.models.decoder import CausalLM
 from qanat.worker.cache_tensors import CacheTensors
+from qanat.worker.drafters.base import DraftModel
 from qanat.worker.drafters.draft_inputs import DraftInputs, Segment
 from qanat.worker.graphs.maker import Graph, GraphMaker
 from qanat.worker.row_state import RowTable
@@ -43,10 +44,10 @@ class DraftSizes:
 
 
 class DraftPasses:
-    """Passes of the draft layer of a model.
+    """Passes of a draft layer.
 
     Args:
-        model: has one.
+        model: has it.
         table: the worker's rows.
         cache: its cache tensors.
         sizes: see there.
@@ -59,7 +60,7 @@ class DraftPasses:
 
     def __init__(
         self,
-        model: CausalLM,
+        model: DraftModel,
         table: RowTable,
         cache: CacheTensors,
         sizes: DraftSizes,
@@ -70,9 +71,13 @@ class DraftPasses:
         self._settings, self._maker = settings, maker
         self._graphs: dict[tuple[int, int, int], Graph | None] = {}
         self._inputs = self._make_inputs(max(settings.max_size, 1))
-        weight = model.model.norm.weight
-        self._hidden = torch.zeros((max(settings.max_size, 1), weight.shape[0]), dtype=model.rotary.dtype)
+        width, dtype = model.draft_rows
+        self._hidden = torch.zeros((max(settings.max_size, 1), width), dtype=dtype)
         self.capture_s = 0.0
+
+    def inputs(self, hidden: Tensor, taps: Sequence[Tensor]) -> Tensor:
+        """The rows to draft from that a pass of the model gives, see `Drafter.observe`."""
+        return self._model.draft_inputs(hidden, taps)
 
     @torch.inference_mode()
     def fill(self, segments: Sequence[Segment], hidden: Tensor) -> None:
@@ -80,7 +85,7 @@ class DraftPasses:
 
         Args:
             segments: whose.
-            hidden: [T, C] rows of the model at the positions before those of the tokens.
+            hidden: [T, D] rows of `inputs` at the positions before those of the tokens.
         """
         inputs = self._make_inputs(len(hidden), len(segments))
         inputs.fill(segments)
@@ -91,7 +96,7 @@ class DraftPasses:
         """The same, and then the tokens that are to follow each segment.
 
         Returns:
-            For each segment as many as it asks for.
+            For each segment as many as it asks for; fewer where scores are no numbers.
         """
         self.capture_s = 0.0
         num_passes = max(one.num_drafts for one in segments)
@@ -101,7 +106,10 @@ class DraftPasses:
             inputs.fill(segments)
             found = self._chain(inputs, len(hidden), len(segments), num_passes, hidden)
         columns = [tokens.tolist() for tokens in found]
-        return [[column[i] for column in columns[: one.num_drafts]] for i, one in enumerate(segments)]
+        return [
+            list(takewhile(lambda token: token >= 0, (column[i] for column in columns[: one.num_drafts])))
+            for i, one in enumerate(segments)
+        ]
 
     def _make_inputs(self, max_tokens: int, max_requests: int | None = None) -> DraftInputs:
         sizes = self._sizes
@@ -175,7 +183,7 @@ class DraftPasses:
         """[R] a token of each."""
         size, num_valid = self._sizes.max_scored_rows, self._sizes.num_valid_token_ids
         parts = [
-            ops.choose_tokens(self._model.compute_logits(part), num_valid, own)[0]
+            ops.choose_tokens(self._model.draft_logits(part), num_valid, own)[0]
             for part, own in zip(rows.split(size), draws.split(size), strict=True)
         ]
         return parts[0] if len(parts) == 1 else torch.cat(parts)

@@ -86,8 +86,13 @@ class MtpDrafter:
         return drafts
 
     @torch.inference_mode()
-    def observe(self, works: Sequence[RowWork], hidden: Tensor) -> None:
+    def observe(self, works: Sequence[RowWork], hidden: Tensor, taps: Sequence[Tensor]) -> None:
         """See `Drafter`."""
+        num_rows = works[-1].offset + works[-1].end - works[-1].start
+        works = [work for work in works if not self._is_left_out(work)]
+        if not works:
+            return
+        hidden = self._passes.inputs(hidden[:num_rows], [tap[:num_rows] for tap in taps])
         segments: list[Segment] = []
         rows: list[Tensor] = []
         kept: list[tuple[_Progress, int, int]] = []
@@ -106,11 +111,16 @@ class MtpDrafter:
                     rows += [*progress.pending, hidden[begin : end - 1]]
                 progress.num_done, progress.pending = num_computed, []
                 kept.append((progress, end - 1, end))
-            elif not progress.is_lapsed:
+            else:
                 kept.append((progress, begin, end))
         if segments:
             self._passes.fill(segments, joined(rows))
         self._keep(kept, hidden)
+
+    def _is_left_out(self, work: RowWork) -> bool:
+        """True for a decoding request whose rows are not kept."""
+        progress = self._progress.get(work.state)
+        return progress is not None and progress.is_lapsed and work.num_known == 1 and work.samples
 
     def _begin(self, row: int, progress: _Progress, position: int) -> None:
         """Starts a window in which the token behind `position` has the first entry.

@@ -34,7 +34,7 @@ class NgramDrafter:
             for work, most in zip(works, max_drafts, strict=True)
         ]
 
-    def observe(self, works: Sequence[RowWork], hidden: Tensor) -> None:
+    def observe(self, works: Sequence[RowWork], hidden: Tensor, taps: Sequence[Tensor]) -> None:
         """Nothing: the tokens say it all."""
 
 

@@ -59,11 +59,13 @@ class Forward(msgspec.Struct, frozen=True):
 
     Attributes:
         hidden: [T, C] the tokens' rows, and maybe padding.
+        taps: of the same tokens, the rows that enter the layers that a draft model reads.
         scores: of all rows, in order, and maybe of padding; None where they are still to be computed.
         use: how the pass ran.
     """
 
     hidden: Tensor
+    taps: tuple[Tensor, ...]
     scores: Scores | None
     use: GraphUse
 
@@ -83,6 +85,7 @@ class _Captured:
 
     graph: Graph
     hidden: Tensor
+    taps: tuple[Tensor, ...]
     scores: Scores | None
     use: GraphUse
 
@@ -158,7 +161,7 @@ class GraphRunner:
         # Else there was nothing to capture, and no output outside the graph.
         if capture_s or captured.scores is None:
             use = msgspec.structs.replace(use, capture_s=capture_s, num_arena_misses=self._new_misses())
-        return Forward(captured.hidden, captured.scores, use)
+        return Forward(captured.hidden, captured.taps, captured.scores, use)
 
     @torch.inference_mode()
     def scores(self, hidden: Tensor, draws: Draws | None = None) -> Scores:
@@ -186,8 +189,9 @@ class GraphRunner:
     @torch.inference_mode()
     def _eager(self, works: Sequence[RowWork], is_decode: bool, reason: str) -> Forward:
         token_ids, context = build_inputs(works, self._table, self._cache, self._model, self._block_size)
-        hidden = self._model(token_ids, context)
-        return Forward(hidden, None, GraphUse(EAGER, is_decode, reason, num_arena_misses=self._new_misses()))
+        hidden, taps = self._model.forward_tapped(token_ids, context)
+        use = GraphUse(EAGER, is_decode, reason, num_arena_misses=self._new_misses())
+        return Forward(hidden, taps, None, use)
 
     def _new_misses(self) -> int:
         """Outputs that found no room in the arena since the last pass, those of its scores among them."""
@@ -201,14 +205,18 @@ class GraphRunner:
         start_s = time.monotonic()
         buffers.clear()
 
-        def compute() -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
+        def compute() -> tuple[Tensor, tuple[Tensor, ...], tuple[Tensor, Tensor] | None]:
             cos, sin = self._model.rotary_rows(buffers.positions(key.num_tokens))
             context = buffers.context(key.num_tokens, key.num_requests, cos, sin)
-            hidden = self._model(buffers.token_ids(key.num_tokens), context)
+            hidden, taps = self._model.forward_tapped(buffers.token_ids(key.num_tokens), context)
             if not key.has_scores:
-                return hidden, None
+                return hidden, taps, None
             logits = self._model.compute_logits(hidden)
-            return hidden, (logits, ops.choose_tokens(logits, self._num_valid, buffers.draws(key.num_tokens)))
+            return (
+                hidden,
+                taps,
+                (logits, ops.choose_tokens(logits, self._num_valid, buffers.draws(key.num_tokens))),
+            )
 
         try:
             graph = self._maker.capture(compute, OUTSIDE_PIECES if key.kind == PIECEWISE else ())
@@ -216,10 +224,10 @@ class GraphRunner:
             logger.warning("Steps of %d tokens run eagerly: %s.", key.num_tokens, error.message)
             self._captured[key] = None
             return time.monotonic() - start_s
-        hidden, found = graph.result
+        hidden, taps, found = graph.result
         scores = Scores(found[0], found[1].numpy()) if found is not None else None
         use = GraphUse(key.kind, key.has_scores or key.num_tokens == key.num_requests)
-        self._captured[key] = _Captured(graph, hidden, scores, use)
+        self._captured[key] = _Captured(graph, hidden, taps, scores, use)
         spent_s = time.monotonic() - start_s
         _log_capture(key, graph, spent_s)
         return spent_s
