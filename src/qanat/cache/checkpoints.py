@@ -75,13 +75,34 @@ class CheckpointPool:
         """Checkpoints that there are."""
         return self._places.num_usable - self._places.num_free
 
-    def make(self, block: CachedBlock, kind: Kind) -> Checkpoint | None:
-        """A place for the state at the end of a block that has none; None if there are no places at all."""
+    @property
+    def num_free(self) -> int:
+        """Places that nothing has to be evicted from."""
+        return self._places.num_free
+
+    def reserve(self) -> int:
+        """A free place, for a state that comes from elsewhere; to be given to `make` or `give_back`."""
+        return self._places.take(1)[0]
+
+    def give_back(self, state_id: int) -> None:
+        """Returns a place that was reserved."""
+        self._places.give_back([state_id])
+
+    def make(self, block: CachedBlock, kind: Kind, state_id: int | None = None) -> Checkpoint | None:
+        """A place for the state at the end of a block that has none; None if there are no places at all.
+
+        Args:
+            block: the block.
+            kind: why it is kept.
+            state_id: the place, if it is reserved already.
+        """
         if not self._places.num_usable:
             return None
-        if not self._places.num_free:
-            self._evict()
-        checkpoint = block.checkpoint = Checkpoint(block, self._places.take(1)[0], kind)
+        if state_id is None:
+            if not self._places.num_free:
+                self._evict()
+            state_id = self._places.take(1)[0]
+        checkpoint = block.checkpoint = Checkpoint(block, state_id, kind)
         self._queue.touch(checkpoint)
         self._queue.push(checkpoint)
         self._count(self._num_made, kind)

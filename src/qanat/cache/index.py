@@ -72,6 +72,9 @@ class PrefixIndex:
     def __len__(self) -> int:
         return len(self._blocks)
 
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._blocks
+
     def get(self, key: bytes) -> CachedBlock | None:
         """The block with this key."""
         return self._blocks.get(key)

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from qanat.cache.account import Account, PrefixHit
+from qanat.cache.exchange import PrefixExchange
 from qanat.cache.id_pool import RESERVED_ID, IdPool
 from qanat.cache.prefix_cache import PrefixCache, PrefixRules
 from qanat.cache.prefix_stats import PrefixStats
@@ -207,6 +208,12 @@ class HybridCacheManager:
             self._prefixes.let_go(account)
         if account.state_id != RESERVED_ID:
             self._states.give_back([account.state_id])
+
+    def exchange(self) -> PrefixExchange | None:
+        """What of the cache goes to a disk, and comes back from there; None if nothing is cached."""
+        if self._prefixes is None:
+            return None
+        return PrefixExchange(self.spec, self._prefixes, self._blocks)
 
     def forget_prefixes(self) -> None:
         """Forgets what is cached; nothing is owned."""

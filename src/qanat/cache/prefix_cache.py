@@ -57,14 +57,15 @@ class PrefixCache:
     Attributes:
         num_evicted: blocks that had to make room.
         copies: of states, to be made before the next step, in this order.
+        index: the blocks that can be found.
     """
 
     def __init__(self, spec: CacheSpec, rules: PrefixRules, pool: IdPool, first_checkpoint_id: int) -> None:
         self._spec = spec
         self._rules = rules
         self._pool = pool
-        self._index = PrefixIndex()
-        self._queue: EvictionQueue[CachedBlock] = EvictionQueue(self._value_per_byte)
+        self.index = PrefixIndex()
+        self._queue: EvictionQueue[CachedBlock] = EvictionQueue(self.value_per_byte)
         num_checkpoints = rules.num_checkpoints if spec.has_states else 0
         self.checkpoints = CheckpointPool(first_checkpoint_id, num_checkpoints, spec.state_bytes)
         self._last_chain: tuple[Request, KeyChain] | None = None
@@ -76,12 +77,12 @@ class PrefixCache:
     @property
     def num_blocks(self) -> int:
         """Blocks in the index."""
-        return len(self._index)
+        return len(self.index)
 
     @property
     def num_unheld(self) -> int:
         """Blocks that could go now."""
-        return self._index.num_unheld
+        return self.index.num_unheld
 
     def find(self, request: Request) -> PrefixHit:
         """What there is of a request, cut back to the deepest state, and where its own state is to be kept."""
@@ -116,7 +117,7 @@ class PrefixCache:
         """Gives a request what was found for it; its state will be a copy of the checkpoint."""
         for block in hit.blocks:
             self._queue.discard(block)
-            self._index.hold(block)
+            self.index.hold(block)
             block.num_uses += 1
         account.cached = list(hit.blocks)
         account.stops = {stop.position: stop.kind for stop in hit.stops}
@@ -141,16 +142,16 @@ class PrefixCache:
         for number in range(len(cached), num_tokens // self._spec.block_size):
             key, block_id = chain[number], account.block_ids[number]
             self._end_waiting(key, account)
-            block = self._index.get(key)
+            block = self.index.get(key)
             if block is None:
                 parent = cached[-1] if cached else None
-                block = self._index.insert(key, parent, block_id, (number + 1) * self._spec.block_size)
+                block = self.index.insert(key, parent, block_id, (number + 1) * self._spec.block_size)
             elif not block.num_holders:
                 # The same content twice: nobody reads the older copy, so its place is free.
                 self._queue.discard(block)
                 self._pool.give_back([block.block_id])
                 block.block_id = block_id
-            self._index.hold(block)
+            self.index.hold(block)
             cached.append(block)
 
     def save(self, account: Account, num_tokens: int) -> None:
@@ -182,7 +183,7 @@ class PrefixCache:
             ):
                 self._end_waiting(account.chain[number], account)
         for block in reversed(account.cached):
-            self._index.let_go(block)
+            self.index.let_go(block)
             if not block.num_holders:
                 self._queue.touch(block)
             if block.is_candidate:
@@ -196,7 +197,7 @@ class PrefixCache:
 
     def evict(self) -> None:
         """Makes the block go whose loss costs least; there is one that nobody holds."""
-        block = self._queue.pop(len(self._index))
+        block = self._queue.pop(len(self.index))
         assert block is not None, "of the blocks that nobody holds, the deepest can go"
         self._evicted[block.key] = None
         if len(self._evicted) > MAX_REMEMBERED:
@@ -204,9 +205,23 @@ class PrefixCache:
         self._remove(block)
         self.num_evicted += 1
 
+    def adopt(self, key: bytes, parent: CachedBlock | None, block_id: int, end: int) -> CachedBlock:
+        """Enters a block into the index whose content came from elsewhere; nobody holds it."""
+        if parent is not None:
+            self._queue.discard(parent)
+        block = self.index.insert(key, parent, block_id, end)
+        self._queue.touch(block)
+        self._queue.push(block)
+        return block
+
+    def rank_anew(self, block: CachedBlock) -> None:
+        """To be called when what a block is worth has changed from outside."""
+        if block.is_candidate:
+            self._queue.push(block)
+
     def clear(self) -> None:
         """Forgets everything; nobody holds anything."""
-        for block in reversed(self._index.blocks()):
+        for block in reversed(self.index.blocks()):
             self._queue.discard(block)
             self._remove(block)
         self._under_way.clear()
@@ -218,8 +233,8 @@ class PrefixCache:
         Raises:
             IntegrityError: naming what is wrong.
         """
-        self._index.check_integrity()
-        blocks = self._index.blocks()
+        self.index.check_integrity()
+        blocks = self.index.blocks()
         self.checkpoints.check_integrity(blocks)
         return blocks
 
@@ -239,7 +254,7 @@ class PrefixCache:
     def _run(self, chain: KeyChain, num_full: int) -> list[CachedBlock]:
         run = []
         for number in range(num_full):
-            block = self._index.get(chain[number])
+            block = self.index.get(chain[number])
             if block is None:
                 break
             run.append(block)
@@ -282,13 +297,13 @@ class PrefixCache:
         """Takes a candidate out of the index, with its checkpoint; its parent may become one (P2)."""
         if block.checkpoint is not None:
             self.checkpoints.drop(block.checkpoint)
-        self._index.remove(block)
+        self.index.remove(block)
         self._pool.give_back([block.block_id])
         parent = block.parent
         if parent is not None and parent.is_candidate:
             self._queue.push(parent)
 
-    def _value_per_byte(self, block: CachedBlock) -> float:
+    def value_per_byte(self, block: CachedBlock) -> float:
         """Of the end of a sequence: what is lost if it goes, by what is gained."""
         spec, checkpoint = self._spec, block.checkpoint
         if not spec.has_states:

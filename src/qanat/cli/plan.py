@@ -124,6 +124,8 @@ def settings(wishes: EngineConfig, config: ResolvedConfig, decisions: Sequence[D
         "enable_prefix_caching": prefixes is not None,
         "prefix_cache_scope": wishes.prefix_cache_scope,
         "prefix_cache_state_bytes": prefixes.state_bytes if prefixes is not None else None,
+        "prefix_cache_dir": (prefixes.folder or None) if prefixes is not None else None,
+        "prefix_cache_dir_bytes": prefixes.folder_bytes if prefixes is not None else None,
         "packed_weights_cache": config.packed_cache is not None,
         "cache_dir": str(cache_root(wishes.cache_dir)),
         "cache_max_bytes": wishes.cache_max_bytes,

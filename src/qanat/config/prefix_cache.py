@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from qanat.config.engine_config import EngineConfig
 from qanat.config.model_config import ModelConfig
+from qanat.core.cache_folder import CacheFolder
 from qanat.core.decision import Decision
+from qanat.core.errors import ConfigError
+
+DIR_FLAG = "--prefix-cache-dir"
 
 
 @dataclass(frozen=True)
@@ -16,10 +21,14 @@ class PrefixCacheSettings:
     Attributes:
         is_by_key: requests share prefixes only with those of the same API key.
         state_bytes: memory for checkpoints of recurrent states; None for a share of the cache.
+        folder: keeps prefixes between starts; empty for none.
+        folder_bytes: what its files may take; None for half of what is free with it empty.
     """
 
     is_by_key: bool = False
     state_bytes: int | None = None
+    folder: str = ""
+    folder_bytes: int | None = None
 
 
 def prefix_cache_settings(
@@ -31,7 +40,11 @@ def prefix_cache_settings(
         wishes: what was asked for.
         model: the checkpoint's shape.
         said: gets the decisions.
+
+    Raises:
+        ConfigError: the folder for prefixes cannot be used, or others may enter it.
     """
+    folder, folder_bytes = _folder(wishes, said)
     if wishes.enable_prefix_caching is False:
         return None
     state_bytes = wishes.prefix_cache_state_bytes
@@ -42,4 +55,25 @@ def prefix_cache_settings(
     if model.gdn is not None and not wishes.enable_chunked_prefill:
         why = "states are kept between steps, and without chunked prefill a prompt is one step: only outputs are reused"
         said.append(Decision("--enable-prefix-caching", wishes.enable_prefix_caching, "limited", why))
-    return PrefixCacheSettings(wishes.prefix_cache_scope == "key", state_bytes)
+    return PrefixCacheSettings(wishes.prefix_cache_scope == "key", state_bytes, folder, folder_bytes)
+
+
+def _folder(wishes: EngineConfig, said: list[Decision]) -> tuple[str, int | None]:
+    """Where prefixes are kept between starts, empty for nowhere, and what they may take there."""
+    wanted, size_bytes = wishes.prefix_cache_dir, wishes.prefix_cache_dir_bytes
+    if wanted is not None and wishes.enable_prefix_caching is False:
+        said.append(Decision(DIR_FLAG, wanted, "no effect", "--no-enable-prefix-caching"))
+        wanted = None
+    if wanted is None:
+        if size_bytes is not None:
+            said.append(Decision(f"{DIR_FLAG}-bytes", size_bytes, "no effect", f"there is no {DIR_FLAG}"))
+        return "", None
+    if not wanted:
+        raise ConfigError(f"{DIR_FLAG} is empty; name a folder, or leave the flag out.", param=DIR_FLAG)
+    path = Path(wanted).expanduser().absolute()
+    if problem := CacheFolder(path).problem():
+        raise ConfigError(
+            f"{DIR_FLAG} {wanted}: {problem}. It holds what users have sent, so that it must be yours alone.",
+            param=DIR_FLAG,
+        )
+    return str(path), size_bytes

@@ -31,3 +31,16 @@ class PrefixOptions:
         "quarter of what is left for the cache, as far as a request of --max-model-len still fits.",
         minimum=1,
     )
+    prefix_cache_dir: str | None = option(
+        Kind.TEXT,
+        None,
+        "Folder, which only you may enter, that keeps cached prefixes on disk between starts: written while nothing is "
+        "to be computed and at the end, read before the next start serves. Default: none.",
+    )
+    prefix_cache_dir_bytes: int | None = option(
+        Kind.BYTES,
+        None,
+        "What all files there may take, e.g. 20GiB; what is worth least goes first. Default: half of what is free on "
+        "that disk with the folder empty.",
+        minimum=1,
+    )

@@ -1,4 +1,4 @@
-"""One file of the packed-weight cache: pieces of bytes, then an index of them, then a footer.
+"""One file of a cache on disk, of packed weights or of prefixes: pieces of bytes, then an index of them, then a footer.
 
     piece, padding, piece, padding, ...   each starts at a multiple of `ALIGNMENT`
     index                                 JSON, see `Index`
@@ -143,6 +143,25 @@ def check_pieces(descriptor: int, index: Index, progress: Progress | None = None
                 progress(len(chunk))
     if digest.hexdigest() != index.sha256:
         raise EntryError("its weights are damaged")
+
+
+def read_pieces(descriptor: int, index: Index) -> Iterator[bytearray]:
+    """Reads all pieces, each as a whole; what was read is to be used only if this ends without an error.
+
+    Raises:
+        EntryError: they are not what was written; known after the last one.
+        OSError: they cannot be read.
+    """
+    digest = hashlib.sha256()
+    for start, size in zip(index.starts(), index.sizes, strict=True):
+        piece = bytearray(size)
+        rest, at = memoryview(piece), start
+        while rest.nbytes and (num_read := os.preadv(descriptor, [rest], at)):
+            rest, at = rest[num_read:], at + num_read
+        digest.update(piece)
+        yield piece
+    if digest.hexdigest() != index.sha256:
+        raise EntryError("its content is damaged")
 
 
 def _chunks(piece: memoryview) -> Iterator[memoryview]:

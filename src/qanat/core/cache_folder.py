@@ -104,9 +104,7 @@ class CacheFolder:
             return f"{place} is no folder"
         if place == self.path:
             if found.st_uid != os.geteuid():
-                return (
-                    f"{place} belongs to another user (number {found.st_uid}), who could change the weights"
-                )
+                return f"{place} belongs to another user (number {found.st_uid}), who could change what is kept there"
             if found.st_mode & 0o077:
                 return f"{place} is open to others (mode {stat.S_IMODE(found.st_mode):04o}): chmod 700 it"
         if not os.access(place, os.W_OK | os.X_OK):

@@ -15,6 +15,7 @@ from qanat.core.outputs import RequestOutput
 from qanat.core.profile import ProfileReport
 from qanat.core.request import FinishReason, Request
 from qanat.engine.form_preparation import FormPreparation
+from qanat.engine.prefix_store import PrefixStore
 from qanat.executor.base import Executor
 from qanat.scheduler.scheduler import Scheduler
 from qanat.scheduler.stats import SchedulerStats
@@ -36,6 +37,11 @@ class EngineCore:
         executor: computes it.
         clock: monotonic seconds.
         forms: has forms compiled before their requests enter the queue; without, the executor compiles them.
+        prefixes: keeps cached prefixes on disk; None for nothing.
+
+    Attributes:
+        num_steps: that have succeeded.
+        is_keeping: prefixes are being written, and there are more of them.
     """
 
     def __init__(
@@ -44,16 +50,19 @@ class EngineCore:
         executor: Executor,
         clock: Callable[[], float] = time.monotonic,
         forms: FormPreparation | None = None,
+        prefixes: PrefixStore | None = None,
     ) -> None:
         self._scheduler = scheduler
         self._executor = executor
         self._clock = clock
         self._forms = forms
+        self._prefixes = prefixes
         self._ended: list[RequestOutput] = []
         self._num_failures = 0
         self._step_s = 0.0
         self._graphs = GraphCounter()
         self.num_steps = 0
+        self.is_keeping = False
 
     @property
     def has_work(self) -> bool:
@@ -75,6 +84,8 @@ class EngineCore:
         """To be called when nothing has been asked for a while: what takes time once is done then."""
         if self._forms is not None:
             self._forms.warm_up()
+        if self._prefixes is not None:
+            self.is_keeping = self._prefixes.write_next()
 
     def check(self) -> None:
         """To be called between steps, and every second or so while there are none.
@@ -91,6 +102,9 @@ class EngineCore:
             request: what is to be computed.
             failure: what became of its form meanwhile, if that is known to be bad.
         """
+        if self._prefixes is not None:
+            self._prefixes.news()
+            self.is_keeping = False
         try:
             if failure is not None:
                 raise failure
@@ -186,17 +200,29 @@ class EngineCore:
 
     def stats(self) -> SchedulerStats:
         """Counters and gauges of the scheduler, and where the time of steps went."""
+        stats = self._scheduler.stats()
         return msgspec.structs.replace(
-            self._scheduler.stats(),
+            stats,
+            prefixes=stats.prefixes if self._prefixes is None else self._prefixes.stats(stats.prefixes),
             step_s=self._step_s,
             collective_s=self._executor.collective_s,
             graphs=self._graphs.counts(),
         )
 
-    def shutdown(self) -> None:
-        """Releases the executor."""
+    def shutdown(self, timeout_s: float | None = None) -> None:
+        """Releases the executor; prefixes that are kept on disk go there before.
+
+        Args:
+            timeout_s: so long they may take; None for as long as it takes.
+        """
         if self._forms is not None:
             self._forms.shutdown()
+        prefixes, self._prefixes = self._prefixes, None
+        if prefixes is not None:
+            try:
+                prefixes.finish(timeout_s)
+            except (QanatError, OSError, RuntimeError) as error:
+                logger.warning("The rest of the prefixes is not kept on disk: %s", error)
         self._executor.shutdown()
 
 

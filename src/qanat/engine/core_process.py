@@ -13,7 +13,6 @@ import shutil
 import sys
 import threading
 from pathlib import Path
-from typing import NoReturn
 
 import msgspec
 import zmq
@@ -21,9 +20,11 @@ import zmq
 from qanat.config.resolved import ResolvedConfig
 from qanat.core.errors import QanatError
 from qanat.core.log_lines import write_log
+from qanat.core.outputs import RequestOutput
 from qanat.core.profile import ProfileReport
 from qanat.engine.assembly import build_core
 from qanat.engine.core import EngineCore
+from qanat.engine.ending import LAST_DEEDS_S, Ending
 from qanat.engine.front_ends import FrontEnds
 from qanat.engine.last_words import last_words
 from qanat.engine.messages import (
@@ -54,6 +55,8 @@ logger = logging.getLogger(__name__)
 IDLE_POLL_MS = 1000
 FORM_POLL_MS = 2
 """While a form is being compiled in another thread and there is nothing else to do."""
+KEEP_POLL_MS = 10
+"""While prefixes are written to the disk, one after the other, and there is nothing else to do."""
 LINGER_MS = 1000
 
 
@@ -63,10 +66,12 @@ class CoreProcess:
     Args:
         folder: of the sockets.
         forms: is told the vocabulary.
+        ending: tells when this process is to end; None if it then just does.
     """
 
-    def __init__(self, folder: Path, forms: FormFactory) -> None:
+    def __init__(self, folder: Path, forms: FormFactory, ending: Ending | None = None) -> None:
         self._folder = folder
+        self._ending = ending
         self._forms = forms
         self._constraints = SharedConstraints()
         self._context = zmq.Context()
@@ -86,28 +91,42 @@ class CoreProcess:
         with self._connected(zmq.PUSH, _outbox_name(front_end)) as socket:
             socket.send(self._encoder.encode(message))
 
-    def run(self, core: EngineCore, ready: Ready) -> NoReturn:
-        """Serves until the parent is gone.
+    def run(self, core: EngineCore, ready: Ready) -> None:
+        """Serves until the parent is gone; returns then only where there is something left to do.
 
         Args:
             core: the loop.
             ready: what every front end is told first.
         """
         self.send(ready)
-        while True:
+        if self._ending is not None:
+            self._tell(core, [])  # figures of what came from the disk
+        while self._ending is None or not self._ending.is_told:
             self._drain_inbox(core, ready)
             if core.has_work:
-                outputs = core.step()
-                if self._front_ends.has_others:
-                    self._front_ends.tell(outputs, core.stats(), core.num_steps, is_last=not core.has_work)
-                else:
-                    self.send(StepDone(outputs, core.stats(), core.num_steps))
+                self._tell(core, core.step())
             core.end_overdue_profile()
             core.check()
 
     def close(self) -> None:
         """Closes the sockets after what is queued has been sent."""
         self._context.destroy(linger=LINGER_MS)
+
+    def _tell(self, core: EngineCore, outputs: list[RequestOutput]) -> None:
+        """Tells all front ends what a step, if there was one, has brought, and the figures of now."""
+        if self._front_ends.has_others:
+            self._front_ends.tell(outputs, core.stats(), core.num_steps, is_last=not core.has_work)
+        else:
+            self.send(StepDone(outputs, core.stats(), core.num_steps))
+
+    def _poll(self, timeout_ms: int) -> bool:
+        """Waits for a message; True if there is one. The end of this process is noticed at once, too."""
+        if not timeout_ms or self._ending is None:
+            return bool(self._inbox.poll(timeout_ms))
+        poller = zmq.Poller()
+        poller.register(self._inbox, zmq.POLLIN)
+        poller.register(self._ending.descriptor, zmq.POLLIN)
+        return self._inbox in dict(poller.poll(timeout_ms))
 
     def _connected(self, kind: int, name: str) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)
@@ -118,9 +137,11 @@ class CoreProcess:
 
     def _drain_inbox(self, core: EngineCore, ready: Ready) -> None:
         """Takes all messages that are there; waits for one if there is nothing else to do."""
-        timeout_ms = 0 if core.has_work else FORM_POLL_MS if core.is_preparing else IDLE_POLL_MS
-        is_idle = timeout_ms == IDLE_POLL_MS
-        while self._inbox.poll(timeout_ms):
+        was_keeping = core.is_keeping
+        waiting_ms = KEEP_POLL_MS if core.is_keeping else IDLE_POLL_MS
+        timeout_ms = 0 if core.has_work else FORM_POLL_MS if core.is_preparing else waiting_ms
+        is_idle = timeout_ms == waiting_ms
+        while self._poll(timeout_ms):
             timeout_ms, is_idle = 0, False
             message = self._decoder.decode(self._inbox.recv())
             if isinstance(message, AddRequests):
@@ -137,6 +158,8 @@ class CoreProcess:
                 self._close(message.number, core)
         if is_idle:
             core.idle()
+            if was_keeping and not core.is_keeping:
+                self._tell(core, [])  # figures of what lies on the disk now
 
     def _add(self, core: EngineCore, message: AddRequests) -> None:
         ids = (request.request_id for request in message.requests)
@@ -186,14 +209,21 @@ def _outbox_name(front_end: int) -> str:
     return front_end_socket(front_end) if front_end else FROM_CORE_SOCKET
 
 
-def exit_with_parent(folder: Path) -> None:
-    """Ends this process, and removes the sockets' folder, as soon as standard input ends; in a thread."""
+def exit_with_parent(folder: Path, ending: Ending | None = None) -> None:
+    """Ends this process, and removes the sockets' folder, as soon as standard input ends; in a thread.
+
+    Args:
+        folder: of the sockets.
+        ending: what is to be told before; its last deeds are waited for.
+    """
     stdin = sys.stdin.fileno()
 
     def watch() -> None:
         while os.read(stdin, 1):  # not the buffered reader: its lock would be held when the interpreter ends
             pass
         shutil.rmtree(folder, ignore_errors=True)
+        if ending is not None:
+            ending.tell()
         os._exit(0)
 
     threading.Thread(target=watch, name="parent-watch", daemon=True).start()
@@ -214,18 +244,20 @@ def main(folder: Path, log_level: int, log_format: str) -> int:
     config = read_config()
     if config is None:
         return 0
-    exit_with_parent(folder)
+    has_deeds = config.prefix_cache is not None and config.prefix_cache.folder != ""
+    ending = Ending() if has_deeds else None
+    exit_with_parent(folder, ending)
     try:
         with last_words(folder):
-            return serve(folder, config)
+            return serve(folder, config, ending)
     except Exception:  # it stands in the log and in the last words
         return 1
 
 
-def serve(folder: Path, config: ResolvedConfig) -> int:
+def serve(folder: Path, config: ResolvedConfig, ending: Ending | None = None) -> int:
     """Loads the model and serves until the parent is gone; returns the exit code of a start that failed."""
     forms = FormFactory()
-    process = CoreProcess(folder, forms)
+    process = CoreProcess(folder, forms, ending)
     try:
         core, ready = build_core(config, forms)
     except QanatError as error:
@@ -236,8 +268,13 @@ def serve(folder: Path, config: ResolvedConfig) -> int:
     try:
         process.run(core, ready)
     finally:
-        core.shutdown()  # workers in processes of their own must not wait for a core that has failed
+        core.shutdown(
+            LAST_DEEDS_S
+        )  # workers in processes of their own must not wait for a core that has failed
+        if ending is not None:
+            ending.are_deeds_done.set()
         process.close()
+    return 0
 
 
 if __name__ == "__main__":

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from qanat.cache.prefix_cache import PrefixRules
 from qanat.cache.spec import planned_spec
+from qanat.config.prefix_identity import prefix_weights
 from qanat.config.resolved import ResolvedConfig
-from qanat.config.weight_digest import weight_digest
 from qanat.core.memory_plan import MemoryPlan
 
 
@@ -26,12 +24,8 @@ def prefix_rules(config: ResolvedConfig, memory: MemoryPlan) -> PrefixRules | No
     regions = planned_spec(config.model, config.cache).regions
     parts = [config.dtype, config.quantization, str(config.cache.block_size)]
     parts += [f"{region.name}:{region.num_layers}x{region.unit_shape}:{region.dtype}" for region in regions]
-    if config.load_format == "dummy":
-        digest = f"random weights of seed {config.seed or 0}"
-    else:
-        digest = weight_digest(Path(config.model_path))
     return PrefixRules(
-        digest,
+        prefix_weights(config),
         "|".join(parts),
         is_by_owner=config.prefix_cache.is_by_key,
         num_checkpoints=memory.num_checkpoints,

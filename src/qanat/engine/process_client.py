@@ -19,6 +19,7 @@ import zmq.asyncio
 from qanat.config.resolved import ResolvedConfig
 from qanat.core.errors import EngineDeadError, error_of
 from qanat.core.log_lines import present_format
+from qanat.engine.ending import LAST_DEEDS_S
 from qanat.engine.inbox import next_message
 from qanat.engine.last_words import ask_for_stacks, describe_exit, read_last_words
 from qanat.engine.messages import (
@@ -62,6 +63,7 @@ class ProcessClient:
         self._process: asyncio.subprocess.Process | None = None
         self._exit: asyncio.Task[int] | None = None
         self._num_words_read = 0
+        self._stop_timeout_s = STOP_TIMEOUT_S
         self.start_s = 0.0
 
     @property
@@ -82,6 +84,8 @@ class ProcessClient:
             EngineDeadError: it died or did not answer within `config.init_timeout_s`.
         """
         begin_s = time.monotonic()
+        if config.prefix_cache is not None and config.prefix_cache.folder:
+            self._stop_timeout_s += LAST_DEEDS_S
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -162,7 +166,7 @@ class ProcessClient:
             if self._process is not None and self._exit is not None and not self._exit.done():
                 assert self._process.stdin is not None
                 self._process.stdin.close()
-                done, _ = await asyncio.wait({self._exit}, timeout=STOP_TIMEOUT_S)
+                done, _ = await asyncio.wait({self._exit}, timeout=self._stop_timeout_s)
                 if not done:
                     self._process.kill()
                     await self._exit

@@ -9,6 +9,7 @@ from typing import Protocol
 from qanat.core.batch import ScheduledBatch, StepOutput
 from qanat.core.errors import QanatError
 from qanat.core.memory_plan import MemoryPlan
+from qanat.core.prefix_entry import PrefixOrder
 from qanat.core.profile import ProfileReport
 
 
@@ -34,6 +35,22 @@ class Executor(Protocol):
 
     def op_table(self) -> list[str]:
         """Provider of each kernel, one line per op."""
+        ...
+
+    @property
+    def is_keeping(self) -> bool:
+        """True while a piece of the prefix cache is on its way to the disk."""
+        ...
+
+    def keep(self, order: PrefixOrder) -> bool:
+        """Has every rank write, read or remove its share of a piece of the prefix cache, between steps.
+
+        Returns:
+            False if it was to be read and could not, on whatever rank.
+
+        Raises:
+            EngineDeadError: a worker has died.
+        """
         ...
 
     def start_profile(self) -> None:

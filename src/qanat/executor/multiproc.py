@@ -19,6 +19,7 @@ from qanat.core.constraint import MatcherFactory
 from qanat.core.errors import CapacityError, CheckpointError, EngineDeadError, QanatError, error_of
 from qanat.core.log_lines import present_format
 from qanat.core.memory_plan import MemoryPlan
+from qanat.core.prefix_entry import PrefixOrder
 from qanat.core.profile import ProfileReport
 from qanat.executor.node_line import KEY_PURPOSE, group_secret
 from qanat.executor.node_link import NodeLink, closed_on_failure
@@ -26,6 +27,7 @@ from qanat.executor.node_messages import NodeStart
 from qanat.executor.own_worker import OwnWorker
 from qanat.executor.peers import Peer
 from qanat.executor.rank_messages import (
+    KEEP,
     START_PROFILE,
     STOP_PROFILE,
     AllJoined,
@@ -149,6 +151,17 @@ class MultiprocExecutor(OwnWorker):
                 self._death = error
         if self._death is not None:
             raise self._death
+
+    def keep(self, order: PrefixOrder) -> bool:
+        """Passes the order on to all ranks; see `Executor`."""
+        if self._death is not None:
+            raise self._death
+        try:
+            self._ranks.send(KEEP + self._encoder.encode(order))
+            return super().keep(order)
+        except (CollectiveError, EngineDeadError) as error:
+            self._death = self._cause(error)
+            raise self._death from None
 
     def start_profile(self) -> None:
         """Has every rank record steps from the next one on; see `Executor`."""

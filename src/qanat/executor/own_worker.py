@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from qanat.core.errors import QanatError
+from qanat.core.prefix_entry import PrefixOrder
 from qanat.core.profile import ProfileReport
 from qanat.worker.worker import Worker
 
@@ -30,6 +31,15 @@ class OwnWorker:
         """Ends a profile that has run for as long as it may."""
         if self._worker is not None and self._worker.profiler.is_running:
             self._worker.profiler.end_overdue()
+
+    @property
+    def is_keeping(self) -> bool:
+        """True while rank 0 writes a piece of the prefix cache."""
+        return self._worker is not None and self._worker.is_keeping
+
+    def keep(self, order: PrefixOrder) -> bool:
+        """Has the prefix cache's pieces written, read or removed; see `Executor`."""
+        return self._loaded().keep(order)
 
     def _loaded(self) -> Worker:
         if self._worker is None:

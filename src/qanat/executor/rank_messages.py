@@ -15,6 +15,8 @@ LENGTH_BYTES = 8
 
 START_PROFILE, STOP_PROFILE = b"\1", b"\2"
 """To all ranks, between batches and on their way; no batch is so short."""
+KEEP = b"\3"
+"""Before a `PrefixOrder`, likewise; no batch begins so."""
 
 
 class RankStart(msgspec.Struct, frozen=True):

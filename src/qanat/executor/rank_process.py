@@ -23,7 +23,9 @@ import msgspec
 from qanat.core.batch import ScheduledBatch
 from qanat.core.errors import ProfilerStateError, QanatError
 from qanat.core.log_lines import write_log
+from qanat.core.prefix_entry import PrefixOrder
 from qanat.executor.rank_messages import (
+    KEEP,
     LENGTH_BYTES,
     START_PROFILE,
     STOP_PROFILE,
@@ -98,6 +100,8 @@ class RankProcess:
             message = self._ring.read(start.reader, self._wait)
             if message in (START_PROFILE, STOP_PROFILE):
                 _control_profile(worker, message)
+            elif message.startswith(KEEP):
+                worker.keep(msgspec.msgpack.decode(message[len(KEEP) :], type=PrefixOrder))
             else:
                 worker.execute(decoder.decode(message))
 

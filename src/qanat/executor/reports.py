@@ -45,6 +45,8 @@ OWN_LIMITS = (
     "scheduler.is_chunked_prefill_enabled",
     "cache.memory_share",
     "cache.available_bytes",
+    "prefix_cache.folder",
+    "prefix_cache.folder_bytes",
 )
 """The same among the limits: who waits, who is next and how much memory is taken is settled by rank 0."""
 

@@ -23,6 +23,16 @@ PREFIX_GAUGES: tuple[tuple[str, str, Reader], ...] = (
         "Memory of both, on one rank.",
         lambda one: one.prefixes.size_bytes,
     ),
+    (
+        f"{OWN_PREFIX}prefix_cache_disk_entries",
+        "Pieces on disk that a next start can load.",
+        lambda one: one.prefixes.num_stored_entries,
+    ),
+    (
+        f"{OWN_PREFIX}prefix_cache_disk_bytes",
+        "What they take there, on one rank.",
+        lambda one: one.prefixes.stored_bytes,
+    ),
 )
 """Name, meaning and source."""
 
@@ -41,6 +51,21 @@ PREFIX_COUNTERS: tuple[tuple[str, str, Reader], ...] = (
         f"{OWN_PREFIX}recomputed_tokens",
         "Tokens computed again after a preemption.",
         lambda one: one.prefixes.num_recomputed_tokens,
+    ),
+    (
+        f"{OWN_PREFIX}prefix_cache_disk_loaded",
+        "Pieces that came from the disk at the start.",
+        lambda one: one.prefixes.num_loaded_entries,
+    ),
+    (
+        f"{OWN_PREFIX}prefix_cache_disk_written",
+        "Pieces that went to the disk.",
+        lambda one: one.prefixes.num_written_entries,
+    ),
+    (
+        f"{OWN_PREFIX}prefix_cache_disk_dropped",
+        "Pieces on disk that were damaged, or of another model or setting.",
+        lambda one: one.prefixes.num_dropped_entries,
     ),
 )
 """Name, meaning and source."""

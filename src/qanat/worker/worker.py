@@ -9,6 +9,7 @@ from pathlib import Path
 from qanat.cache.spec import planned_spec
 from qanat.config.env import wanted_instruction_set
 from qanat.config.huge_pages import huge_page_setting
+from qanat.config.prefix_identity import prefix_folder
 from qanat.config.processors import number_ranges
 from qanat.config.resolved import ResolvedConfig
 from qanat.config.sharding import rank_model
@@ -16,6 +17,7 @@ from qanat.core.affinity import bind_thread
 from qanat.core.batch import ScheduledBatch, StepOutput
 from qanat.core.constraint import MatcherFactory
 from qanat.core.memory_plan import MemoryPlan
+from qanat.core.prefix_entry import PrefixOrder
 from qanat.kernels.host_group import HostNodeGroup
 from qanat.kernels.native.arena import use_step_arena
 from qanat.kernels.providers import choose_providers, is_native, op_table, try_reference
@@ -35,6 +37,7 @@ from qanat.worker.graphs.maker import NativeGraphMaker
 from qanat.worker.load_bar import LoadBar
 from qanat.worker.memory_plan import MIB, plan_memory, rank_bytes
 from qanat.worker.model_runner import ModelRunner, RunnerLimits
+from qanat.worker.prefix_files import PrefixFiles
 from qanat.worker.profiler import Profiler
 from qanat.worker.weight_size import weight_bytes
 
@@ -78,6 +81,7 @@ class Worker:
         )
         self.profiler = Profiler(config.profiler, rank=self._group.rank if self._group.size > 1 else None)
         self._runner: ModelRunner | None = None
+        self._prefixes: PrefixFiles | None = None
 
     def load(self) -> None:
         """Chooses kernels, loads the weights, allocates the cache.
@@ -102,6 +106,8 @@ class Worker:
         )
         use_step_arena(plan.arena_bytes if is_native() else 0)
         maker = NativeGraphMaker(plan.graph_bytes) if config.graphs.sizes else None
+        folder = prefix_folder(config, self.op_table(), self._group.rank)
+        self._prefixes = PrefixFiles(folder, cache, self._group)
         model = self._load_weights()
         self._runner = ModelRunner(
             model,
@@ -135,6 +141,16 @@ class Worker:
         """
         assert self._runner is not None, "load() comes first"
         self._runner.use_graphs(dataclasses.replace(self._config.graphs, mode=mode))
+
+    @property
+    def is_keeping(self) -> bool:
+        """True while a piece of the prefix cache is on its way to the disk."""
+        return self._prefixes is not None and self._prefixes.is_writing
+
+    def keep(self, order: PrefixOrder) -> bool:
+        """Carries out an order about what is kept on disk; see `qanat.worker.prefix_files`."""
+        assert self._prefixes is not None, "load() comes first"
+        return self._prefixes.obey(order)
 
     def op_table(self) -> list[str]:
         """Provider of each kernel, one line per op."""
