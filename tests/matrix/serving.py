@@ -91,20 +91,23 @@ class Company:
         alone: what each gets alone: followers and resumed calls bring parts of it.
         way: how the engine serves.
         folder: of the models.
+
+    Attributes:
+        engine: what serves them.
     """
 
     def __init__(self, scenario: Scenario, alone: Answers, way: Way, folder: Path) -> None:
         self._calls, self._alone = scenario.calls, alone
         self._prompts = [prompts_of(scenario.calls, alone, index) for index in range(len(scenario.calls))]
-        self._engine = open_engine(folder, scenario.weights, way, self._num_blocks(way))
-        self._engine._core._clock = _made_up_clock(way.step_times)
+        self.engine = open_engine(folder, scenario.weights, way, self._num_blocks(way))
+        self.engine._core._clock = _made_up_clock(way.step_times)
         self._answers: Answers = [[Answer() for _ in choices] for choices in alone]
         self._arrived_at: dict[int, int] = {}
         self._ended_at: dict[int, int] = {}
 
     def serve(self) -> Answers:
         """Every call's answer; checks that nothing is owned afterwards."""
-        engine = self._engine
+        engine = self.engine
         try:
             step = 0
             while len(self._ended_at) < len(self._calls):
@@ -146,7 +149,7 @@ class Company:
             None if is_left_out(answer, num_prior) else answer.token_ids[:num_prior] for answer in alone
         ]
         self._arrived_at[index] = step
-        self._engine.add(
+        self.engine.add(
             str(index),
             prompt,
             sampling_of(call),
@@ -154,11 +157,11 @@ class Company:
             boundaries=[int(share * len(prompt)) for share in call.boundaries],
             output_token_ids=outputs if num_prior else (),
         )
-        if self._engine._core.is_preparing:  # in which step a form is ready decides nothing
-            self._engine._core.await_forms(FORM_WAIT_S)
+        if self.engine._core.is_preparing:  # in which step a form is ready decides nothing
+            self.engine._core.await_forms(FORM_WAIT_S)
 
     def _disturb(self, step: int) -> None:
-        scheduler = self._engine._core._scheduler
+        scheduler = self.engine._core._scheduler
         for index, since in self._arrived_at.items():
             call = self._calls[index]
             if step - since in call.preempt_after:
@@ -166,7 +169,7 @@ class Company:
                 for name in names:
                     scheduler.preempt(name)
             if call.abort_after == step - since:
-                self._engine.abort(str(index))
+                self.engine.abort(str(index))
 
     def _note_ends(self, step: int) -> None:
         for index in self._arrived_at:

@@ -82,6 +82,16 @@ def test_a_next_turn_begins_from_the_answer_of_the_last(num_states: int) -> None
     assert num_cached == (272 if num_states == PLAIN else 256)
 
 
+@pytest.mark.parametrize("num_drafts", [1, 3, 5])
+def test_drafts_stop_where_the_state_of_an_answer_is_kept(num_drafts: int) -> None:
+    """Else most steps would pass the multiples of 64, and the answer were computed again in the next turn."""
+    for num_tokens in range(30, 36):
+        loop = loop_of(max_draft_tokens=num_drafts)
+        ask(loop, "a", PROMPT[:num_tokens], 110)
+        turn = [*PROMPT[:num_tokens], *loop.tokens["a"], 5, 6, 7]
+        assert ask(loop, "b", turn) == 128
+
+
 def test_a_chunk_ends_where_a_state_is_wanted() -> None:
     loop = loop_of()
     ask(loop, "a", PROMPT, 1, boundaries=[100])

@@ -92,7 +92,11 @@ class StepLoop:
         num_states = self.limits.max_num_seqs if num_states is None else num_states
         spec = small_spec(block_size, has_states=num_states > 0)
         self.clock = FakeClock()
-        rules = PrefixRules(is_by_owner=is_by_owner, num_checkpoints=num_checkpoints or 0)
+        rules = PrefixRules(
+            is_by_owner=is_by_owner,
+            num_checkpoints=num_checkpoints or 0,
+            keeps_output_states=not max_draft_tokens,
+        )
         self.cache = HybridCacheManager(
             spec,
             num_blocks + 1,

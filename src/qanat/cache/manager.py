@@ -93,6 +93,11 @@ class HybridCacheManager:
         usable = self._states.num_usable
         return (usable - self._states.num_free) / usable if usable else 0.0
 
+    @property
+    def keeps_states(self) -> bool:
+        """True if recurrent states of prompts and outputs are kept for later requests."""
+        return self._prefixes is not None and self.spec.has_states
+
     def prefix_stats(self) -> PrefixStats:
         """Figures of what is cached; all 0 if nothing is."""
         prefixes = self._prefixes
@@ -168,16 +173,20 @@ class HybridCacheManager:
         owned += new_ids
         return new_ids
 
-    def advance(self, request: Request) -> None:
+    def advance(self, request: Request, *, is_settled: bool = False) -> None:
         """Indexes what a request has computed in the steps up to now, and keeps its state if that is wanted here.
 
         To be called before more of its tokens are scheduled: what is found by others from now on, they read in the
         next step at the earliest, and what is kept is copied before that step.
+
+        Args:
+            request: owns blocks.
+            is_settled: it drafts, and no step of its is under way: it has accepted what it has computed, and no more.
         """
         if self._prefixes is not None:
             account = self._owned[request.request_id]
             self._prefixes.commit(account, request.num_computed_tokens)
-            self._prefixes.save(account, request.num_computed_tokens)
+            self._prefixes.save(account, request.num_computed_tokens, is_settled=is_settled)
 
     def next_stop(self, request_id: str, start: int) -> int | None:
         """The next position after `start` at which a request's state is to be kept."""

@@ -34,8 +34,8 @@ class PrefixRules:
         layout: tells how the cache stores what is computed from them.
         is_by_owner: each owner's prefixes are his own.
         num_checkpoints: places for checkpoints of recurrent states.
-        keeps_output_states: whether states within outputs are kept. Not where drafts are verified: the running state is
-            then behind the tokens that a step has accepted (R8).
+        keeps_output_states: whether states within outputs are kept wherever a request gets its next block. Not where
+            drafts are verified, as blocks are reserved ahead then: whoever plans says where nothing is open.
     """
 
     model_digest: str = ""
@@ -154,8 +154,14 @@ class PrefixCache:
             self.index.hold(block)
             cached.append(block)
 
-    def save(self, account: Account, num_tokens: int) -> None:
-        """Keeps a request's state after its first `num_tokens` tokens, all committed, if it is wanted (P3)."""
+    def save(self, account: Account, num_tokens: int, *, is_settled: bool = False) -> None:
+        """Keeps a request's state after its first `num_tokens` tokens, all committed, if it is wanted (P3).
+
+        Args:
+            account: the request's.
+            num_tokens: that its state will have absorbed when the next step begins.
+            is_settled: that is so although it drafts.
+        """
         if not self._spec.has_states or num_tokens % GRID or not account.cached:
             return
         block = account.cached[-1]
@@ -163,7 +169,8 @@ class PrefixCache:
             return
         kind = account.stops.get(num_tokens)
         if kind is None:
-            if num_tokens <= account.request.num_prompt_tokens or not self._rules.keeps_output_states:
+            is_kept = is_settled or self._rules.keeps_output_states
+            if num_tokens <= account.request.num_prompt_tokens or not is_kept:
                 return
             kind = Kind.OUTPUT
             older = account.newest

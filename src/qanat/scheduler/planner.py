@@ -153,6 +153,8 @@ class StepPlanner:
             if not step.budget:
                 break
             most = min(drafts.length(running), running.num_outputs_left - 1, num_extra)
+            if self._cache.keeps_states:
+                most = min(most, self._drafts_before_state(running))
             places = self._places(running, 1 + max(most, 0))
             if places is None:
                 continue
@@ -167,6 +169,16 @@ class StepPlanner:
             step.decodes.append(running)
             num_extra -= num_drafts
             step.budget -= 1 + num_drafts
+
+    def _drafts_before_state(self, running: RunningRequest) -> int:
+        """Drafts with which the step ends where the request's state is to be kept, at the furthest (P3).
+
+        What has been accepted up to here is kept now, if this is such a place: later the state has passed it.
+        """
+        num_beyond = running.request.num_computed_tokens % CHUNK_GRID
+        if not num_beyond and running.num_uncomputed:
+            self._cache.advance(running.request, is_settled=True)
+        return CHUNK_GRID - num_beyond - 1
 
     def _places(self, running: RunningRequest, num_wanted: int) -> tuple[int, list[int]] | None:
         """Drafts that have places behind the next token's, and new blocks for them; None if not even that has one.
