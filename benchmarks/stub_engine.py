@@ -12,6 +12,7 @@ from qanat.core.outputs import RequestOutput, RequestTiming
 from qanat.core.request import FinishReason
 from qanat.engine.async_engine import AsyncEngine
 from qanat.engine.messages import AbortRequest, AddRequests, FromCore, Ready, StepDone, ToCore
+from qanat.engine.replica import Seat, Started
 from qanat.scheduler.stats import SchedulerStats
 from tests.support.scripted_engine import start_scripted_engine
 
@@ -122,4 +123,5 @@ def start_stub_engine(period_s: float, max_num_seqs: int = 1024) -> tuple[AsyncE
     scripted = start_scripted_engine(max_num_seqs=max_num_seqs, max_model_len=65536)
     client = StubClient(scripted.tokenizer.piece_id(WORD), period_s)
     ready = Ready(scripted.engine.config, scripted.engine.memory_plan, [], [])
-    return AsyncEngine(scripted.tokenizer, client, ready), client  # type: ignore[arg-type]
+    started = Started(Seat(), client, ready)  # type: ignore[arg-type]
+    return AsyncEngine(scripted.tokenizer, [started]), client

@@ -1,0 +1,1 @@
+"""Benchmarks of a running server over its OpenAI-compatible API."""

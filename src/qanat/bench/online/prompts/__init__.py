@@ -1,0 +1,1 @@
+"""Where the requests of an online benchmark come from."""
