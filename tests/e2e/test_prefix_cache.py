@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -82,7 +83,8 @@ def test_ranks_copy_their_share_of_a_state(demo_model: Path) -> None:
 
 @pytest.fixture(scope="module")
 def server(demo_model: Path) -> Iterator[ServerProcess]:
-    with ServerProcess([str(demo_model), "--served-model-name", "demo", "--max-num-seqs", "4"]) as running:
+    arguments = [str(demo_model), "--served-model-name", "demo", "--max-num-seqs", "4"]
+    with ServerProcess([*arguments, "--admin-api-key", "operator"]) as running:
         yield running
 
 
@@ -137,3 +139,26 @@ def test_a_history_without_its_thinking_hits_up_to_the_last_stable_turn(server: 
     second = chat(server, [question, answer, {"role": "user", "content": "And the moon?"}])
     cached = second["usage"]["prompt_tokens_details"]["cached_tokens"]
     assert 0 <= first["usage"]["prompt_tokens"] - cached < 64 + 16
+
+
+def test_an_admin_has_everything_forgotten_while_nothing_runs(server: ServerProcess) -> None:
+    messages = [{"role": "user", "content": "Which of these shall be forgotten? " * 12}]
+    url, operator = f"{server.base_url}/reset_prefix_cache", {"Authorization": "Bearer operator"}
+    first, again = chat(server, messages), chat(server, messages)
+    assert again["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
+    assert httpx.post(url).status_code in (401, 403)
+    assert metric(server, "qanat:prefix_cache_blocks") > 0
+    endless = {"model": "demo", "prompt": "x", "max_tokens": 2000, "ignore_eos": True, "stream": True}
+    with httpx.stream("POST", f"{server.base_url}/v1/completions", json=endless, timeout=60) as stream:
+        lines = stream.iter_lines()  # one that nobody holds would close the connection
+        next(lines)
+        refused = httpx.post(url, headers=operator)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (409, "prefix_cache_in_use")
+    deadline_s = time.monotonic() + 30
+    while metric(server, "vllm:num_requests_running") and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    reset = httpx.post(url, headers=operator)
+    assert (reset.status_code, reset.json()) == (200, {"status": "reset"})
+    anew = chat(server, messages)
+    assert anew["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+    assert anew["choices"] == first["choices"]

@@ -161,6 +161,25 @@ def test_a_server_writes_while_it_is_idle_and_loads_before_it_is_ready(
         assert ask(server, last)[1] > 0
 
 
+@pytest.mark.slow
+def test_each_rank_keeps_its_share(demo_model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "prefixes"
+    with open_model(demo_model, folder, tensor_parallel_size=2) as model:
+        cold, _ = answers(model)
+    names = [path.name for path in folder.iterdir()]
+    assert {name.rpartition("-")[2] for name in names} == {"0of2.prefix", "1of2.prefix"}
+    other = next(path for path in sorted(folder.iterdir()) if path.name.endswith("1of2.prefix"))
+    other.write_bytes(other.read_bytes()[:-9])
+    with open_model(demo_model, folder, tensor_parallel_size=2) as model:
+        stats = model._engine.stats().prefixes
+        assert stats.num_dropped_entries >= 1, "rank 0 does without what rank 1 cannot read"
+        assert stats.num_loaded_entries > 0
+        warm, found = answers(model)
+    assert warm == cold
+    assert sum(found) > 0
+    assert other.exists(), "and it is written again"
+
+
 def test_a_folder_that_others_may_enter_is_refused(demo_model: Path, tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     result = run_command(["plan", str(demo_model), "--prefix-cache-dir", str(tmp_path)])

@@ -15,10 +15,10 @@ from qanat.engine.attached_client import AttachedClient, CoreNews
 from qanat.engine.messages import (
     AbortRequest,
     AddRequests,
+    CallReply,
     CloseFrontEnd,
     FromCore,
     OpenFrontEnd,
-    ProfileReply,
     Ready,
     StartProfile,
     StepDone,
@@ -137,8 +137,8 @@ async def test_one_that_comes_late_hears_the_figures_although_no_step_follows() 
 async def test_the_one_that_asks_for_a_profile_is_answered() -> None:
     async with core(2) as (_, _, (_, second), _):
         await second.send(StartProfile(5))
-        reply = await next_of(second, ProfileReply)
-        assert isinstance(reply, ProfileReply)
+        reply = await next_of(second, CallReply)
+        assert isinstance(reply, CallReply)
         assert (reply.call_id, reply.error_code) == (5, "profiler_state")
 
 

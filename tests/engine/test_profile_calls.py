@@ -6,7 +6,7 @@ import pytest
 
 from qanat.core.errors import EngineDeadError, ProfilerStateError
 from qanat.core.profile import ProfileReport
-from qanat.engine.messages import ProfileReply
+from qanat.engine.messages import CallReply
 from qanat.engine.profile_calls import ProfileCalls
 
 pytestmark = pytest.mark.asyncio
@@ -16,12 +16,12 @@ async def test_each_reply_goes_to_its_question() -> None:
     calls = ProfileCalls()
     (first, first_reply), (second, second_reply) = calls.new(), calls.new()
     report = ProfileReport(["/x"], 1, 2, 0.5, "request")
-    calls.take(ProfileReply(second, report))
-    calls.take(ProfileReply(first, None, ProfilerStateError.code, "not now"))
+    calls.take(CallReply(second, report))
+    calls.take(CallReply(first, None, ProfilerStateError.code, "not now"))
     assert await second_reply == report
     with pytest.raises(ProfilerStateError, match="not now"):
         await first_reply
-    calls.take(ProfileReply(first, report))  # said twice, or too late: nobody minds
+    calls.take(CallReply(first, report))  # said twice, or too late: nobody minds
 
 
 async def test_nobody_waits_for_a_core_that_is_gone() -> None:

@@ -131,6 +131,13 @@ class ProfilerStateError(QanatError):
     status = 409
 
 
+class PrefixesInUseError(QanatError):
+    """Cached prefixes are to be forgotten while requests run."""
+
+    code = "prefix_cache_in_use"
+    status = 409
+
+
 class ProfileWriteError(QanatError):
     """A profile's files cannot be written: no room, no rights, no such folder."""
 

@@ -252,6 +252,15 @@ class AsyncEngine:
         """
         return await self.replicas.stop_profile()
 
+    async def reset_prefix_cache(self) -> None:
+        """Forgets all cached prefixes of all replicas, on disk too.
+
+        Raises:
+            PrefixesInUseError: requests run on one of them, which keeps its own.
+            EngineDeadError: the engine is dead or dies.
+        """
+        await self.replicas.reset_prefixes()
+
     @property
     def core_pid(self) -> int | None:
         """Process id of the first replica's core."""

@@ -19,6 +19,7 @@ from qanat.engine.messages import (
     AddRequests,
     FromCore,
     Ready,
+    ResetPrefixes,
     StartProfile,
     StopProfile,
     ToCore,
@@ -151,7 +152,7 @@ class AttachedClient:
         """
         if self._life is None or self._life.end.done():
             raise EngineDeadError("The engine process has ended; the server's log has the reason.")
-        if isinstance(message, AddRequests | StartProfile | StopProfile):
+        if isinstance(message, AddRequests | StartProfile | StopProfile | ResetPrefixes):
             message = msgspec.structs.replace(message, front_end=self._front_end)
         try:
             await self._outbox.send(self._encoder.encode(message), flags=zmq.NOBLOCK)

@@ -178,6 +178,16 @@ class EngineCore:
         logger.error("A step failed; all requests end with an error: %s", _named(ended), exc_info=error)
         return ended
 
+    def reset_prefixes(self) -> None:
+        """Forgets all cached prefixes, those on disk that this model could load included.
+
+        Raises:
+            PrefixesInUseError: requests wait or run.
+        """
+        self._scheduler.reset_prefixes()
+        if self._prefixes is not None:
+            self._prefixes.clear()
+
     def start_profile(self) -> None:
         """Records steps from the next one on.
 

@@ -16,8 +16,9 @@ from qanat.core.profile import ProfileReport
 from qanat.engine.core_client import ClientFactory, CoreClient
 from qanat.engine.messages import (
     AddRequests,
-    ProfileReply,
+    CallReply,
     Ready,
+    ResetPrefixes,
     StartProfile,
     StepDone,
     StopProfile,
@@ -153,15 +154,21 @@ class CoreLine:
 
     async def start_profile(self) -> None:
         """Has the core record its steps; see `AsyncEngine.start_profile`."""
-        await self._profile(StartProfile)
+        await self._ask(StartProfile)
 
     async def stop_profile(self) -> ProfileReport:
         """Has the core end its profile; see `AsyncEngine.stop_profile`."""
-        report = await self._profile(StopProfile)
+        report = await self._ask(StopProfile)
         assert report is not None
         return report
 
-    async def _profile(self, question: type[StartProfile] | type[StopProfile]) -> ProfileReport | None:
+    async def reset_prefixes(self) -> None:
+        """Has the core forget its cached prefixes; see `AsyncEngine.reset_prefix_cache`."""
+        await self._ask(ResetPrefixes)
+
+    async def _ask(
+        self, question: type[StartProfile] | type[StopProfile] | type[ResetPrefixes]
+    ) -> ProfileReport | None:
         if self.death is not None:
             raise self.death
         number, reply = self._profile_calls.new()
@@ -210,7 +217,7 @@ class CoreLine:
         turn_s = time.thread_time()
         while True:
             message = await self._client.receive()
-            if isinstance(message, ProfileReply):
+            if isinstance(message, CallReply):
                 self._profile_calls.take(message)
                 continue
             assert isinstance(message, StepDone)

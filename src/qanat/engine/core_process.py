@@ -34,11 +34,12 @@ from qanat.engine.messages import (
     TO_CORE_SOCKET,
     AbortRequest,
     AddRequests,
+    CallReply,
     CloseFrontEnd,
     FromCore,
     OpenFrontEnd,
-    ProfileReply,
     Ready,
+    ResetPrefixes,
     StartFailed,
     StartProfile,
     StepDone,
@@ -150,8 +151,8 @@ class CoreProcess:
                 core.abort(message.request_id)
             elif isinstance(message, UseVocabulary):
                 self._forms.use_vocabulary(message.read)
-            elif isinstance(message, StartProfile | StopProfile):
-                self._control_profile(core, message)
+            elif isinstance(message, StartProfile | StopProfile | ResetPrefixes):
+                self._answer(core, message)
             elif isinstance(message, OpenFrontEnd):
                 self._open(message.number, core, ready)
             elif isinstance(message, CloseFrontEnd):
@@ -182,27 +183,31 @@ class CoreProcess:
         if outbox := self._outboxes.pop(number, None):
             outbox.close(linger=0)
 
-    def _control_profile(self, core: EngineCore, message: StartProfile | StopProfile) -> None:
+    def _answer(self, core: EngineCore, message: StartProfile | StopProfile | ResetPrefixes) -> None:
         call_id, front_end = message.call_id, message.front_end
         if not self._front_ends.is_open(front_end):
             return
 
         def report(outcome: ProfileReport | QanatError) -> None:
             reply = (
-                ProfileReply(call_id, None, outcome.code, outcome.message)
+                CallReply(call_id, None, outcome.code, outcome.message)
                 if isinstance(outcome, QanatError)
-                else ProfileReply(call_id, outcome)
+                else CallReply(call_id, outcome)
             )
             self.send_from_thread(reply, front_end)
 
         try:
             if isinstance(message, StartProfile):
                 core.start_profile()
-                self.send(ProfileReply(call_id), front_end)
+                self.send(CallReply(call_id), front_end)
+            elif isinstance(message, ResetPrefixes):
+                core.reset_prefixes()
+                self.send(CallReply(call_id), front_end)
+                self._tell(core, [])
             else:
                 core.stop_profile(report)
         except QanatError as error:
-            self.send(ProfileReply(call_id, None, error.code, error.message), front_end)
+            self.send(CallReply(call_id, None, error.code, error.message), front_end)
 
 
 def _outbox_name(front_end: int) -> str:

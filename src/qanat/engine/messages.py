@@ -93,6 +93,13 @@ class StopProfile(msgspec.Struct, tag=True, frozen=True):
     front_end: int = 0
 
 
+class ResetPrefixes(msgspec.Struct, tag=True, frozen=True):
+    """Front end to core: forget all cached prefixes; it is answered with `call_id`."""
+
+    call_id: int
+    front_end: int = 0
+
+
 class OpenFrontEnd(msgspec.Struct, tag=True, frozen=True):
     """First front end to core: another one, which binds `front_end_socket`; it is told `Ready` there.
 
@@ -140,8 +147,8 @@ class StepDone(msgspec.Struct, tag=True, frozen=True):
     num_steps: int
 
 
-class ProfileReply(msgspec.Struct, tag=True, frozen=True):
-    """Core to front end: answer to one of the two questions about profiles.
+class CallReply(msgspec.Struct, tag=True, frozen=True):
+    """Core to front end: answer to a question about profiles, or to the wish to forget prefixes.
 
     Attributes:
         call_id: of the question.
@@ -157,6 +164,13 @@ class ProfileReply(msgspec.Struct, tag=True, frozen=True):
 
 
 ToCore = (
-    AddRequests | AbortRequest | UseVocabulary | StartProfile | StopProfile | OpenFrontEnd | CloseFrontEnd
+    AddRequests
+    | AbortRequest
+    | UseVocabulary
+    | StartProfile
+    | StopProfile
+    | ResetPrefixes
+    | OpenFrontEnd
+    | CloseFrontEnd
 )
-FromCore = Ready | StartFailed | StepDone | ProfileReply
+FromCore = Ready | StartFailed | StepDone | CallReply

@@ -1,4 +1,4 @@
-"""Questions to the core about profiles, and their answers, which come in their own time."""
+"""Questions to the core, most of them about profiles, and their answers, which come in their own time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import itertools
 
 from qanat.core.errors import QanatError, error_of
 from qanat.core.profile import ProfileReport
-from qanat.engine.messages import ProfileReply
+from qanat.engine.messages import CallReply
 
 
 class ProfileCalls:
@@ -24,7 +24,7 @@ class ProfileCalls:
         future.add_done_callback(lambda _: self._waiting.pop(number, None))
         return number, future
 
-    def take(self, reply: ProfileReply) -> None:
+    def take(self, reply: CallReply) -> None:
         """Hands an answer over; one that nobody waits for any more is dropped."""
         future = self._waiting.get(reply.call_id)
         if future is None or future.done():

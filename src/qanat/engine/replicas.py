@@ -115,6 +115,19 @@ class Replicas:
             ended_by=reports[0].ended_by,
         )
 
+    async def reset_prefixes(self) -> None:
+        """Has all that are up forget their cached prefixes; those that cannot keep them.
+
+        Raises:
+            QanatError: of the first one that cannot.
+        """
+        outcomes = await asyncio.gather(
+            *(one.line.reset_prefixes() for one in self._up()), return_exceptions=True
+        )
+        for outcome in outcomes:
+            if outcome is not None:
+                raise outcome
+
     async def close(self) -> None:
         """Ends all requests and cores. Safe to call twice."""
         await asyncio.gather(*(one.close() for one in self))

@@ -134,6 +134,14 @@ class SyncEngine:
         """Counters and gauges of the scheduler."""
         return self._core.stats()
 
+    def reset_prefix_cache(self) -> None:
+        """Forgets all cached prefixes, on disk too; nothing may be queued.
+
+        Raises:
+            PrefixesInUseError: something is.
+        """
+        self._core.reset_prefixes()
+
     def start_profile(self) -> None:
         """Records steps from the next one on, as --profiler-config says.
 

@@ -159,6 +159,10 @@ class LLM:
         """What became of drafts since the start."""
         return self._engine.stats().speculation
 
+    def reset_prefix_cache(self) -> None:
+        """Forgets what is cached of earlier prompts, on disk too."""
+        self._engine.reset_prefix_cache()
+
     def start_profile(self) -> None:
         """Records steps from now on; needs `profiler_config={"torch_profiler_dir": ...}`.
 

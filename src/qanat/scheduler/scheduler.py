@@ -12,7 +12,7 @@ import msgspec
 from qanat.cache.manager import HybridCacheManager
 from qanat.config.resolved import SchedulerLimits
 from qanat.core.batch import RowOutput, ScheduledBatch, StepOutput
-from qanat.core.errors import DeadlineError, IntegrityError, NumericError
+from qanat.core.errors import DeadlineError, IntegrityError, NumericError, PrefixesInUseError
 from qanat.core.outputs import RequestOutput
 from qanat.core.request import FinishReason, Request, RequestStatus
 from qanat.core.speculation import SpeculationCounts
@@ -239,6 +239,19 @@ class Scheduler:
         self._in_flight.clear()
         self._cache.forget_prefixes()  # nobody knows what the step has left there
         return outputs
+
+    def reset_prefixes(self) -> None:
+        """Forgets all cached prefixes.
+
+        Raises:
+            PrefixesInUseError: a request has not ended.
+        """
+        if self._live:
+            raise PrefixesInUseError(
+                f"{len(self._live)} requests wait or run, and may read from the prefix cache: reset it when they have "
+                "ended."
+            )
+        self._cache.forget_prefixes()
 
     def _update_decodes(
         self, plan: StepPlan, rows: list[RowOutput], now_s: float, outputs: list[RequestOutput]

@@ -32,6 +32,12 @@ class AbortAnswer(msgspec.Struct, frozen=True):
     num_aborted: int
 
 
+class PrefixCacheReset(msgspec.Struct, frozen=True):
+    """Answer of /reset_prefix_cache."""
+
+    status: str = "reset"
+
+
 class ProfileStarted(msgspec.Struct, frozen=True):
     """Answer of /start_profile: what is recorded, and after how many seconds it ends by itself."""
 
@@ -71,6 +77,15 @@ class ActionEndpoints:
                 f"No request with the id {request_id!r} is running here.", param="request_id"
             )
         return AbortAnswer(request_id, num_aborted)
+
+    async def reset_prefix_cache(self, _body: bytes, _: Caller) -> PrefixCacheReset:
+        """POST /reset_prefix_cache: forgets all cached prefixes, on disk too. Nothing in the body is read.
+
+        Raises:
+            PrefixesInUseError: requests wait or run.
+        """
+        await self._service.engine.reset_prefix_cache()
+        return PrefixCacheReset()
 
     async def start_profile(self, _body: bytes, _: Caller) -> ProfileStarted:
         """POST /start_profile: records the engine's steps from now on. Nothing in the body is read.

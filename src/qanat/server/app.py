@@ -65,6 +65,7 @@ class App:
             Route("/tokenize", JsonEndpoint(service, self._tokens.tokenize), methods=["POST"]),
             Route("/detokenize", JsonEndpoint(service, self._tokens.detokenize), methods=["POST"]),
             Route("/abort", JsonEndpoint(service, actions.abort), methods=["POST"]),
+            Route("/reset_prefix_cache", JsonEndpoint(service, actions.reset_prefix_cache), methods=["POST"]),
             Route("/start_profile", JsonEndpoint(service, actions.start_profile), methods=["POST"]),
             Route("/stop_profile", JsonEndpoint(service, actions.stop_profile), methods=["POST"]),
             Route("/v1/plan", status.plan),

@@ -15,7 +15,7 @@ from qanat.server.service import usable_id
 
 OPEN_PATHS = frozenset({"/health", "/ping", "/ready", "/version", "/metrics"})
 """Paths that need no key: what probes and scrapers read. Every other path does, known or not."""
-ADMIN_PATHS = frozenset({"/abort", "/start_profile", "/stop_profile"})
+ADMIN_PATHS = frozenset({"/abort", "/reset_prefix_cache", "/start_profile", "/stop_profile"})
 """Paths that change what the server does for others. They need an admin key, also where no other key is asked for."""
 
 

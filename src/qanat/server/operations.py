@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from qanat.server.actions import AbortAnswer, AbortRequestBody, ProfileEnded, ProfileStarted
+from qanat.server.actions import AbortAnswer, AbortRequestBody, PrefixCacheReset, ProfileEnded, ProfileStarted
 from qanat.server.requests import ChatRequest, CompletionRequest
 from qanat.server.responses import ChatChunk, ChatCompletion, Completion
 from qanat.server.status import ModelCard, ModelList, PlanReport, Status, Version
@@ -89,6 +89,13 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         "POST", "/abort", "Ends running requests.", AbortAnswer, AbortRequestBody, statuses=BODY_STATUSES
+    ),
+    Operation(
+        "POST",
+        "/reset_prefix_cache",
+        "Forgets all cached prefixes.",
+        PrefixCacheReset,
+        statuses=PROFILE_STATUSES,
     ),
     Operation(
         "POST", "/start_profile", "Records the engine's steps.", ProfileStarted, statuses=PROFILE_STATUSES
