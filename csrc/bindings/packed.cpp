@@ -1,4 +1,4 @@
-// Packed matrices.
+// Packed matrices, and how float ones become whole numbers.
 #include "bindings.hpp"
 
 #include <array>
@@ -59,6 +59,14 @@ void bind_packed(nb::module_& m) {
         })
         .def_prop_ro("address", [](const PackedMatrix& p) { return reinterpret_cast<Address>(p.view().data); })
         .def_prop_ro("size_bytes", &PackedMatrix::size_bytes);
+    m.def("round_groups", [](Address x, bool is_bf16, bool is_int4, size_t num_inputs, size_t group_size,
+                             Address importance, Address values, Address scales, size_t first, size_t last) {
+        const RoundingArguments a{at(x), is_bf16, is_int4, num_inputs, group_size, at<const float>(importance),
+                                  at<int8_t>(values), at<float>(scales)};
+        nb::gil_scoped_release free;
+        run_rounding(a, first, last);
+    }, "x"_a, "is_bf16"_a, "is_int4"_a, "num_inputs"_a, "group_size"_a, "importance"_a, "values"_a, "scales"_a,
+       "first"_a, "last"_a, "Rounds groups first to last of a matrix: see `qanat.quant.rounding`.");
 }
 
 }  // namespace qanat

@@ -248,6 +248,16 @@ struct CombineArguments {
     size_t size, top_k;
 };
 
+// A float matrix that becomes whole numbers, each group of inputs with a scale; see `qanat.quant.rounding`.
+struct RoundingArguments {
+    const void* x;  // [rows, num_inputs]
+    bool is_bf16, is_int4;
+    size_t num_inputs, group_size;
+    const float* importance;  // [num_inputs], null: all alike
+    int8_t* values;
+    float* scales;  // [rows, num_inputs / group_size]
+};
+
 // How a row's token is chosen among its scores. `qanat.kernels.draws` has the same record.
 struct Draw {
     uint64_t key;       // of the noise
@@ -304,6 +314,7 @@ struct KernelTable {
     void (*delta_kept)(const DeltaNetArguments&, size_t first, size_t last);
     void (*route)(const RouteArguments&, size_t first, size_t last);
     void (*combine)(const CombineArguments&, size_t first, size_t last);
+    void (*round_groups)(const RoundingArguments&, float* room, size_t first, size_t last);
     void (*choice)(const ChoiceArguments&, size_t first, size_t last);
     double (*mass)(const FilterArguments&);
     int32_t (*pick)(const FilterArguments&, const Candidate* sorted, size_t count, double mass);

@@ -8,6 +8,7 @@
 #include "linear.hpp"
 #include "norm.hpp"
 #include "pointwise.hpp"
+#include "rounding.hpp"
 
 #define QANAT_JOIN_(a, b) a##b
 #define QANAT_JOIN(a, b) QANAT_JOIN_(a, b)
@@ -18,7 +19,7 @@ const KernelTable& QANAT_JOIN(QANAT_ISA, _kernels)() {
     using namespace QANAT_ISA;
     static constexpr KernelTable table = {
         pack,  linear,    widen,        rms_norm,   add_rms_norm, gated_rms_norm, swiglu, heads,
-        attention, delta_inputs, delta_rule, delta_kept, route, combine, choice, mass, pick, functions,
+        attention, delta_inputs, delta_rule, delta_kept, route, combine, round_groups, choice, mass, pick, functions,
     };
     return table;
 }

@@ -44,6 +44,9 @@ void run_experts(const Rows& x, size_t num_rows, const ExpertArguments& argument
 // Rows of a table that lies as it is: `row_bytes` each. Throws std::out_of_range for an id beyond `table_rows`.
 void run_gather(const int64_t* ids, size_t num_rows, const void* table, size_t table_rows, size_t row_bytes, void* out);
 
+// Rounds groups first..last of a matrix. Takes no turn, as nothing is shared: several threads may each round their part.
+void run_rounding(const RoundingArguments& arguments, size_t first, size_t last);
+
 // What verified drafts have left, R entries each: (first, number) of the held rows that are absorbed now, and whether the
 // rows of this step are held. Null where nothing is ever held.
 struct HeldRows {

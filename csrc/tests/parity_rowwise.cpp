@@ -94,6 +94,24 @@ void run_combine(const InstructionSet& set, Variant variant) {
         }
 }
 
+void run_rounding(const InstructionSet& set, Variant variant) {
+    if (variant.has_specials) return;
+    for (const size_t group_size : {20u, 32u, 100u})
+        for (const bool is_int4 : {false, true}) {
+            const std::string name = case_name("rounding", variant, group_size) + (is_int4 ? ",int4" : "");
+            Generator generator(name);
+            const size_t num_inputs = 3 * group_size;
+            Values x(generator, kNumRows * num_inputs, variant.is_bf16), importance(generator, num_inputs, false);
+            Values scales(kNumRows * 3, false), room(3 * (group_size + 16), false);
+            std::vector<int8_t> numbers(kNumRows * num_inputs);
+            set.kernels->round_groups({x.data(), variant.is_bf16, is_int4, num_inputs, group_size, importance.as<float>(),
+                                       numbers.data(), scales.as<float>()}, room.as<float>(), 0, kNumRows * 3);
+            Report report(set, name);
+            report.add(scales);
+            for (const int8_t number : numbers) report.add(static_cast<uint32_t>(number));
+        }
+}
+
 void run_choice(const InstructionSet& set, Variant variant) {
     if (variant.is_bf16) return;
     const Draw draws[kNumRows] = {{}, {0x45e588f522a5f289u, 1.0, 0.7f, -__builtin_inff(), 0, 0}, {3, 0.9, 1.3f, -4.0f, 0, 0}};
@@ -147,7 +165,7 @@ void run_filter(const InstructionSet& set, Variant variant) {
 }  // namespace
 
 void rowwise_cases(std::vector<Case>& cases) {
-    for (const auto run : {run_functions, run_norms, run_swiglu, run_route, run_combine, run_choice, run_filter})
+    for (const auto run : {run_functions, run_norms, run_swiglu, run_route, run_combine, run_rounding, run_choice, run_filter})
         cases.push_back({run});
 }
 
