@@ -113,7 +113,7 @@ def test_cut_and_empty_answers_are_counted_apart(capsys: pytest.CaptureFixture[s
     chat("<think>\nstep 1\n\n\nstep 2</think>42\n\n\nnext 7"),
     chat("42\n\n\nnext 7", reasoning_content="step 1\n\n\nstep 2"),
 ])  # fmt: skip
-def test_stops_are_looked_for_in_the_answer_only(
+def test_ben_016_stops_are_looked_for_in_the_answer_only(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, answer: dict[str, Any]
 ) -> None:
     path = tmp_path / "t.jsonl"

@@ -85,7 +85,9 @@ def test_letters_are_found_in_any_frame(letter: str, frame: str) -> None:
     ("text", "letter"),
     [
         ("A dog barks at a cat", None),
-        ("The answer is a dog", None),
+        ("The answer is a dog", "B"),
+        ("the answer is **a dog**.", "B"),
+        ("The answer is a wolf", None),
         ("a dog", "B"),
         ("None of these.", "D"),
         ("The answer is E", None),

@@ -68,7 +68,8 @@ def test_programs_are_tried() -> None:
 
 def test_replies_of_both_endpoints() -> None:
     message = {"content": "42", "reasoning_content": "6*7", "tool_calls": None}
-    chances = {"content": [{"token": "4", "top_logprobs": [{"token": "4", "logprob": -0.1}]}] * 3}
+    alike = [{"token": "4", "logprob": -0.1}, {"token": "4", "logprob": -9.0}]
+    chances = {"content": [{"token": "4", "top_logprobs": alike}] * 3}
     body = {
         "choices": [{"message": message, "finish_reason": "stop", "logprobs": chances}],
         "usage": {"x": 1},

@@ -95,3 +95,15 @@ def test_places_count_as_long_as_both_wrote_the_same() -> None:
     assert divergence([(before, same)]).num_places == 3  # type: ignore[union-attr]
     assert divergence([(before, other)]).num_places == 2  # type: ignore[union-attr]
     assert divergence([(before, result(0, tokens=("a",), chances=chances[:1], prompt="p"))]) is None
+
+
+def test_tokens_behind_different_thoughts_are_not_compared() -> None:
+    before = result(0, tokens=("5",), chances=({"5": -0.1},), thinking="2 and 3")
+    for thinking, tokens, is_compared in (("2 and 3", "5", True), ("2+3", "5", False), ("2+3", "2", False)):
+        other = result(0, tokens=(tokens,), chances=({tokens: -0.1},), thinking=thinking)
+        assert (divergence([(before, other)]) is not None) == is_compared
+    told = [
+        result(0, tokens=("<think>", "2"), chances=({"a": -0.1},) * 2, thinking=text)
+        for text in ("2+3", "2 and")
+    ]
+    assert divergence([(told[0], told[1])]).num_places == 2  # type: ignore[union-attr]

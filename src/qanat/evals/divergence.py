@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from qanat.evals.extraction import THINK_START
 from qanat.evals.record import Result
 
 
@@ -30,11 +31,14 @@ def divergence(pairs: Iterable[tuple[Result, Result]]) -> Divergence | None:
     """Of pairs (baseline, other); None where nothing can be compared.
 
     The first token of an answer always can, as both had read the same before it. Further ones can as long as both
-    wrote the same.
+    wrote the same. Some servers leave thinking out of the log-probabilities: their tokens can be compared where both
+    thought the same.
     """
     found, num_same = [], 0
     for before, after in pairs:
-        if before.prompt != after.prompt:
+        if before.prompt != after.prompt or (
+            before.thinking != after.thinking and not _is_told(before, after)
+        ):
             continue
         for place, (left, right) in enumerate(zip(before.chances, after.chances, strict=False)):
             if before.tokens[:place] != after.tokens[:place]:
@@ -45,6 +49,15 @@ def divergence(pairs: Iterable[tuple[Result, Result]]) -> Divergence | None:
     if not found:
         return None
     return Divergence(sum(found) / len(found), max(found), len(found), num_same)
+
+
+def _is_told(*results: Result) -> bool:
+    """Whether the tokens begin with the thinking."""
+    return all(
+        one.thinking.startswith("".join(one.tokens).replace(THINK_START, "").strip())
+        for one in results
+        if one.thinking
+    )
 
 
 def kl_nats(before: Mapping[str, float], after: Mapping[str, float]) -> float:

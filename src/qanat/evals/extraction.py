@@ -83,6 +83,8 @@ def letter_of(text: str, choices: Sequence[str]) -> str | None:
             rest = plain[lead.end() + found.end() :]
             if found[1] != "a" and not (found[1] == "A" and re.match(r"\s+[a-z]", rest)):
                 return found[1].upper()
+        if same := _letter_of_text(plain[lead.end() :].split("\n", 1)[0], choices):
+            return same
     if found := re.fullmatch(rf"[\s(\[*]*{one}[\s)\].:*。]*", plain):
         return found[1].upper()
     if found := re.match(rf"[(\[*]*{capital}(?:[)\].:,*、。]|\s*\n|\s*$)", plain):
@@ -92,7 +94,16 @@ def letter_of(text: str, choices: Sequence[str]) -> str | None:
         return found[1]
     if bracketed := re.findall(rf"\({capital}\)", plain):
         return str(bracketed[-1])
-    same = [letter for letter, choice in zip(letters, choices, strict=True) if _same(choice, plain)]
+    return _letter_of_text(plain, choices)
+
+
+def _letter_of_text(text: str, choices: Sequence[str]) -> str | None:
+    """The letter of the one choice that the text is."""
+    same = [
+        letter
+        for letter, choice in zip(LETTERS, choices, strict=False)
+        if _same(choice, text.strip("*\"' .。"))
+    ]
     return same[0] if len(same) == 1 else None
 
 

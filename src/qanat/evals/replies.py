@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -88,7 +88,10 @@ def _chances(logprobs: Any, max_places: int) -> tuple[tuple[str, ...], tuple[Tok
     if "content" in logprobs:
         places = (logprobs["content"] or [])[:max_places]
         tokens = [place["token"] for place in places]
-        tops = [{one["token"]: float(one["logprob"]) for one in place["top_logprobs"]} for place in places]
+        tops = [
+            _likeliest((one["token"], float(one["logprob"])) for one in place["top_logprobs"])
+            for place in places
+        ]
     else:
         tokens = list(logprobs["tokens"][:max_places])
         tops = [
@@ -96,3 +99,11 @@ def _chances(logprobs: Any, max_places: int) -> tuple[tuple[str, ...], tuple[Tok
             for place in (logprobs.get("top_logprobs") or [])[:max_places]
         ]
     return tuple(tokens[: len(tops)]), tuple(tops)
+
+
+def _likeliest(chances: Iterable[tuple[str, float]]) -> TokenChances:
+    """By token; where several have the same text, as special ones that are shown as nothing, the likeliest counts."""
+    best: TokenChances = {}
+    for token, chance in chances:
+        best[token] = max(chance, best.get(token, chance))
+    return best
