@@ -93,6 +93,10 @@ def test_letters_are_found_in_any_frame(letter: str, frame: str) -> None:
         ("The answer is E", None),
         ("", None),
         ("b", "B"),
+        ("The answer is a.", "A"),
+        ("The answer is A because it purrs", "A"),
+        ("The best choice is C", "C"),
+        ("So option (B) is correct, not A", "B"),
     ],
 )
 def test_letters(text: str, letter: str | None) -> None:

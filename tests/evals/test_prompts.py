@@ -35,6 +35,7 @@ def test_examples_of_a_file_are_matched_by_task() -> None:
     items, source = sums(2) + sums(2, "other"), sums(4) + sums(5, "other") + sums(1, "third")
     examples = choose_examples(items, source, 4, 0)
     assert {one.task for one in examples.of(items[-1])} == {"other"}
+    assert len(examples.of(items[0])) == 4, "an example of another file may have the number of the item"
     with pytest.raises(ConfigError, match="sums has 4 items"):
         choose_examples(items, source, 5, 0)
     with pytest.raises(ConfigError, match="of which one is asked"):

@@ -26,6 +26,8 @@ AGAIN = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 """Statuses after which the same request may succeed."""
 HOPELESS = frozenset({401, 403, 404, 405})
 """Statuses that every other item will meet too."""
+BROKEN = frozenset({"abort", "aborted", "cancelled", "error", "timeout", "content_filter"})
+"""Reasons for which an answer ended that say that there is none."""
 CODE_STOPS = ("\nclass ", "\ndef ", "\nif __name__", "\nprint(")
 FIRST_WAIT_S, MAX_WAIT_S = 0.5, 30.0
 NUM_PLACES = 8
@@ -50,6 +52,10 @@ class Sender(Protocol):
         self, method: str, path: str, body: bytes | None = None, *, timeout_s: float, with_key: bool = True
     ) -> Answer:
         """The whole answer, whatever its status. Raises ExchangeError where there is none."""
+        ...
+
+    def hide(self, text: str) -> str:
+        """The text without the key, which servers may repeat in what they answer."""
         ...
 
 
@@ -163,15 +169,8 @@ class Asker:
                     raise Unanswered(error.text) from None
             else:
                 if answer.status == 200:
-                    try:
-                        return read_reply(
-                            answer.body,
-                            is_chat=is_chat,
-                            max_places=NUM_PLACES if self.settings.logprobs else 0,
-                        )
-                    except MisfitError as error:
-                        raise Unanswered(str(error)) from None
-                seen = f"status {answer.status}: {shown(message_of(answer.body))}"
+                    return self._read(answer.body)
+                seen = self._sender.hide(f"status {answer.status}: {shown(message_of(answer.body))}")
                 if answer.status in HOPELESS:
                     raise HopelessError(f"the server refuses every question: {seen}")
                 if answer.status not in AGAIN or not left:
@@ -179,6 +178,16 @@ class Asker:
                 wait_s = max(wait_s, retry_after_s(answer.headers))
             await asyncio.sleep(wait_s)
         raise AssertionError("the last try returns or raises")
+
+    def _read(self, body: bytes) -> Reply:
+        num_places = NUM_PLACES if self.settings.logprobs else 0
+        try:
+            reply = read_reply(body, is_chat=self.settings.is_chat, max_places=num_places)
+        except MisfitError as error:
+            raise Unanswered(self._sender.hide(str(error))) from None
+        if reply.finish_reason in BROKEN:
+            raise Unanswered(f"the server ended the answer: {reply.finish_reason}")
+        return reply
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float:
@@ -207,6 +216,6 @@ async def model_of(sender: Sender, timeout_s: float) -> str:
         return str(json.loads(answer.body)["data"][0]["id"])
     except (ValueError, LookupError, TypeError, RecursionError):
         raise HopelessError(
-            f"the server names no model (status {answer.status}: {shown(message_of(answer.body))}); "
+            f"the server names no model (status {answer.status}: {sender.hide(shown(message_of(answer.body)))}); "
             "--model says which to ask."
         ) from None

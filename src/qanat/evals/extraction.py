@@ -14,7 +14,7 @@ _NUMBER = r"[-+]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:\s*/\s*\d+(?:\.\d+
 _NUMBERS = re.compile(rf"(?<![0-9A-Za-z_./]){_NUMBER}")
 _SIGNS = {"\u2212": "-", "\u2012": "-", "\u2013": "-"}
 _LEADS = re.compile(
-    r"(?:####|(?:answer|result)(?:\s+to\s[^.\n]{1,80}?)?\s*(?:is|:|=)|(?:答案|结果|选项?)\s*(?:应该|应)?(?:[是为选]|[::]|=)*)"
+    r"(?:####|(?:answer|result|choice|option)(?:\s+to\s[^.\n]{1,80}?)?\s*(?:is|:|=)|(?:答案|结果|选项?)\s*(?:应该|应)?(?:[是为选]|[::]|=)*)"
     r"[\s:*_$(\[（【]*",
     re.IGNORECASE,
 )
@@ -81,7 +81,7 @@ def letter_of(text: str, choices: Sequence[str]) -> str | None:
             rf"(?:(?:option|choice|letter)\s+)?[\s(*]*{capital}", plain[lead.end() :], re.IGNORECASE
         ):
             rest = plain[lead.end() + found.end() :]
-            if found[1] != "a" and not (found[1] == "A" and re.match(r"\s+[a-z]", rest)):
+            if found[1] != "a" or not re.match(r"\s+\w", rest):
                 return found[1].upper()
         if same := _letter_of_text(plain[lead.end() :].split("\n", 1)[0], choices):
             return same
@@ -92,6 +92,8 @@ def letter_of(text: str, choices: Sequence[str]) -> str | None:
     last_line = plain.rsplit("\n", 1)[-1]
     if found := re.fullmatch(rf"[\s(\[*]*{capital}[\s)\].:*。]*", last_line):
         return found[1]
+    if named := re.findall(rf"\b[Oo]ption \(?{capital}\)? is (?:the )?(?:correct|right|best)", plain):
+        return str(named[-1])
     if bracketed := re.findall(rf"\({capital}\)", plain):
         return str(bracketed[-1])
     return _letter_of_text(plain, choices)

@@ -32,7 +32,7 @@ class Examples:
 
     def of(self, item: EvalItem) -> list[EvalItem]:
         """What is shown before this item: never the item itself."""
-        return [one for one in self.shown.get(item.task, ()) if one.key != item.key][: self.count]
+        return [one for one in self.shown.get(item.task, ()) if one is not item][: self.count]
 
 
 def choose_examples(
