@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -113,6 +114,17 @@ def test_faults_are_named_with_their_place(tmp_path: Path, name: str, content: o
     with pytest.raises(ConfigError) as caught:
         items_of(tmp_path, name, content)
     assert told in caught.value.message
+
+
+def test_packed_files(tmp_path: Path) -> None:
+    path = tmp_path / "HumanEval.jsonl.gz"
+    path.write_bytes(gzip.compress(json.dumps(HUMANEVAL).encode()))
+    assert read_task_file(path).items[0].task == "HumanEval"
+    assert [file.path for file in read_task_files([str(tmp_path)])] == [path]
+    for content in (path.read_bytes()[:-9], b"text", gzip.compress(b"\xff\xff")):
+        path.write_bytes(content)
+        with pytest.raises(ConfigError, match="cannot be read"):
+            read_task_file(path)
 
 
 def test_folders_and_missing_files(tmp_path: Path) -> None:

@@ -96,8 +96,13 @@ def _ask(plan: Plan, *, is_quiet: bool) -> tuple[dict[tuple[str, str], Result] |
             stack.enter_context(Record(side.record, side.settings)) if side.record else None for side in sides
         ]
         for side, record in zip(sides, records, strict=True):
-            with EvalBar(side.title, len(plan.items), is_shown=not is_quiet) as bar:
-                found.append(side.run(plan.items, record, bar.show))
+            try:
+                with EvalBar(side.title, len(plan.items), is_shown=not is_quiet) as bar:
+                    found.append(side.run(plan.items, record, bar.show))
+            except KeyboardInterrupt:
+                if record is not None:
+                    tell(f"stopped; the same command line goes on with {record.path}")
+                raise
     before = {one.key: one for one in found[0]} if plan.baseline is not None else None
     return before, found[-1]
 

@@ -1,13 +1,15 @@
-"""Reads tasks from local files: .jsonl, .json (a list) and .csv, or folders of them."""
+"""Reads tasks from local files: .jsonl, .json (a list) and .csv, as they are or with .gz, or folders of them."""
 
 from __future__ import annotations
 
 import csv
+import gzip
 import hashlib
 import io
 import itertools
 import json
 import re
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +20,9 @@ from qanat.evals.formats import FORMATS, recognise
 from qanat.evals.item import LETTERS, EvalItem
 
 ENDINGS = (".jsonl", ".json", ".csv")
+"""With .gz behind them too."""
+MAX_FILE_BYTES = 2**30
+"""Of a file once it is unpacked."""
 SPLIT_WORD = re.compile(r"[-_.](dev|val|valid|validation|test|train)$")
 """Stands at the end of a file's name, and is no part of the task's."""
 
@@ -66,10 +71,10 @@ def read_task_file(path: Path, form: str = "auto") -> TaskFile:
     """One file. Raises ConfigError as `read_task_files`."""
     try:
         content = path.read_bytes()
-        text = content.decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+        text = (_unpacked(content) if _is_packed(path) else content).decode("utf-8-sig")
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         raise ConfigError(f"{path} cannot be read: {error}", param="--tasks") from None
-    task = SPLIT_WORD.sub("", path.stem)
+    task = SPLIT_WORD.sub("", _bare(path).stem)
     items: list[EvalItem] = []
     make = None
     for number, (line, row) in enumerate(_rows(path, text)):
@@ -87,11 +92,11 @@ def _files(paths: Sequence[str], flag: str) -> Iterator[Path]:
     for text in paths:
         path = Path(text).expanduser()
         if path.is_dir():
-            found = sorted(one for one in path.iterdir() if one.suffix.lower() in ENDINGS)
+            found = sorted(one for one in path.iterdir() if _bare(one).suffix.lower() in ENDINGS)
             if not found:
                 raise ConfigError(f"{flag} {text}: no {', '.join(ENDINGS)} file in this folder.", param=flag)
             yield from found
-        elif path.suffix.lower() not in ENDINGS:
+        elif _bare(path).suffix.lower() not in ENDINGS:
             raise ConfigError(f"{flag} {text}: the name ends with none of {', '.join(ENDINGS)}.", param=flag)
         elif not path.is_file():
             raise ConfigError(f"{flag} {text}: there is no such file.", param=flag)
@@ -99,9 +104,26 @@ def _files(paths: Sequence[str], flag: str) -> Iterator[Path]:
             yield path
 
 
+def _is_packed(path: Path) -> bool:
+    return path.suffix.lower() == ".gz"
+
+
+def _bare(path: Path) -> Path:
+    """The name without .gz."""
+    return path.with_suffix("") if _is_packed(path) else path
+
+
+def _unpacked(content: bytes) -> bytes:
+    with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+        whole = file.read(MAX_FILE_BYTES + 1)
+    if len(whole) > MAX_FILE_BYTES:
+        raise ValueError(f"it holds more than {MAX_FILE_BYTES >> 30} GiB")
+    return whole
+
+
 def _rows(path: Path, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """Rows with the number of the line, or of the row in a list."""
-    kind = path.suffix.lower()
+    kind = _bare(path).suffix.lower()
     rows = _csv_rows(text, path) if kind == ".csv" else _json_rows(text, path, is_lines=kind == ".jsonl")
     for line, row in rows:
         if not isinstance(row, dict):
