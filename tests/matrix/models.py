@@ -1,4 +1,7 @@
-"""Models of the matrix: the demo model, and a random tiny one of every family with the demo's tokenizer."""
+"""Models of the matrix: the demo model, and a random tiny one of every family with the demo's tokenizer.
+
+Families without linear attention have an EAGLE-3 draft beside them, the others a layer that drafts.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,13 @@ from typing import Any
 
 import qanat_demo
 
+from qanat.config.model_config import ModelConfig
 from qanat.config.prepare import prepare
 from qanat.config.wishes import from_keywords
 from qanat.engine.sync_engine import SyncEngine
 from qanat.kernels.native import module
 from tests.matrix.scenario import Way, Weights
+from tests.support.eagle3 import write_draft
 
 DEMO = "demo"
 MAX_MODEL_LEN = 768
@@ -69,6 +74,13 @@ def write_folders(folder: Path) -> None:
         (place / "config.json").write_text(json.dumps(config))
         for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
             shutil.copy(demo / name, place)
+        if not has_states(Weights(family=family)):
+            layout, size = ("flat", VOCAB_SIZE) if family == "qwen3" else ("speculators", VOCAB_SIZE // 3)
+            write_draft(_draft(folder, family), ModelConfig.from_folder(place), layout, size)
+
+
+def _draft(folder: Path, family: str) -> Path:
+    return folder / f"{family}-eagle3"
 
 
 def has_states(weights: Weights) -> bool:
@@ -100,6 +112,9 @@ def open_engine(folder: Path, weights: Weights, way: Way, num_blocks: int) -> Sy
         wishes["model"] = str(qanat_demo.model_path())
     else:
         wishes |= {"model": str(folder / weights.family), "load_format": "dummy"}
+    drafts = wishes.get("speculative_config")
+    if drafts is not None and drafts["method"] == "eagle3":
+        wishes["speculative_config"] = drafts | {"model": str(_draft(folder, weights.family))}
     with _instruction_set(way.instruction_set):
         return SyncEngine(prepare(from_keywords(wishes)).config)
 

@@ -46,6 +46,7 @@ class Search:
         folder: for models; see `tests.matrix.models.write_folders`.
         judge: what is wrong with a scenario, by default what differs from calls served alone.
         max_calls, max_ways: of a scenario.
+        present: holds the scenario that is looked at, for the case that it ends the process.
 
     Attributes:
         num_examples: scenarios looked at, those that made a finding smaller included.
@@ -57,8 +58,10 @@ class Search:
         judge: Callable[[Scenario, Path], list[str]] = faults_of,
         max_calls: int = MAX_CALLS,
         max_ways: int = MAX_WAYS,
+        present: Path | None = None,
     ) -> None:
         self._folder = folder
+        self._present = present
         self._judge = judge
         self._scenarios = scenarios(max_calls, max_ways)
         self.num_examples = 0
@@ -85,6 +88,8 @@ class Search:
         @hypothesis.given(self._scenarios)
         def look(scenario: Scenario) -> None:
             self.num_examples += 1
+            if self._present is not None:
+                scenario.write(self._present)
             faults = self._judge(scenario, self._folder)
             if faults:
                 last[:] = [Finding(scenario, faults)]

@@ -83,8 +83,8 @@ def way_flags(draw: st.DrawFn, weights: Weights) -> dict[str, Any]:
 @st.composite
 def speculation(draw: st.DrawFn, weights: Weights) -> dict[str, Any] | None:
     """A value of --speculative-config."""
-    methods = [None, "ngram", "mtp", "mtp", "mtp"] if has_states(weights) else [None, "ngram"]
-    method = draw(st.sampled_from(methods))
+    own = "mtp" if has_states(weights) else "eagle3"
+    method = draw(st.sampled_from([None, "ngram", own, own, own]))
     if method is None:
         return None
     value = {

@@ -48,7 +48,8 @@ def _replay(path: Path, folder: Path) -> int:
 
 
 def _search(folder: Path, duration_s: float, seed: int, num_examples: int, out: Path) -> int:
-    search = Search(folder)
+    present = out.absolute() / "scenario-present.json"
+    search = Search(folder, present=present)
     start_s = time.monotonic()
     while True:
         finding = search.run(seed, num_examples)
@@ -57,6 +58,7 @@ def _search(folder: Path, duration_s: float, seed: int, num_examples: int, out: 
         _say(
             f"seed {seed}: {search.num_examples} examples so far in {spent_s:.0f} s, at most {memory_mib:.0f} MiB"
         )
+        present.unlink(missing_ok=True)
         if finding is not None:
             _say(report_of(finding, seed, out.absolute() / f"scenario-{seed}.json"))
             return 1

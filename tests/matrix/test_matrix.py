@@ -26,7 +26,7 @@ def check(folder: Path, seed: int, num_examples: int, **sizes: int) -> None:
 
 @pytest.mark.parametrize("seed", [7])
 def test_company_changes_no_answer(folder: Path, seed: int) -> None:
-    check(folder, seed, num_examples=7, max_calls=5, max_ways=2)
+    check(folder, seed, num_examples=6, max_calls=5, max_ways=2)
 
 
 @pytest.mark.slow
