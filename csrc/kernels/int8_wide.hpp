@@ -9,7 +9,7 @@ namespace QANAT_ISA {
 
 constexpr size_t kMinWideRows = 4;          // with fewer, widening costs more than it saves
 constexpr size_t kSharedRows = 48;          // that share the widened weights
-constexpr size_t kMaxWideLength = 2304;     // inputs of a segment that the buffers hold
+constexpr size_t kMaxWideLength = 2304;     // inputs that the buffers hold; a longer segment comes in pieces
 
 // Plain register types: the compiler keeps arrays of them in registers, and those of structures it does not.
 #if defined(QANAT_ISA_AVX512)
@@ -30,8 +30,11 @@ QANAT_INLINE Wide first_pairs(Wide x, Wide y) {
 QANAT_INLINE Wide second_pairs(Wide x, Wide y) {
     return _mm512_castps_si512(_mm512_shuffle_ps(_mm512_castsi512_ps(x), _mm512_castsi512_ps(y), 0xdd));
 }
-QANAT_INLINE Lanes in_order(const Wide* sums) {
-    return {_mm512_cvtepi32_ps(_mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), sums[0]))};
+QANAT_INLINE Wide load_words(const int32_t* p) { return _mm512_load_si512(p); }
+QANAT_INLINE void store_words(int32_t* p, Wide x) { _mm512_store_si512(p, x); }
+QANAT_INLINE Lanes in_order(const int32_t* sums) {
+    const __m512i pairs = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+    return {_mm512_cvtepi32_ps(_mm512_permutexvar_epi64(pairs, load_words(sums)))};
 }
 #else
 using Wide = __m256i;
@@ -50,9 +53,11 @@ QANAT_INLINE Wide first_pairs(Wide x, Wide y) {
 QANAT_INLINE Wide second_pairs(Wide x, Wide y) {
     return _mm256_castps_si256(_mm256_shuffle_ps(_mm256_castsi256_ps(x), _mm256_castsi256_ps(y), 0xdd));
 }
-QANAT_INLINE Lanes in_order(const Wide* sums) {
-    return {_mm256_cvtepi32_ps(_mm256_permute4x64_epi64(sums[0], 0xd8)),
-            _mm256_cvtepi32_ps(_mm256_permute4x64_epi64(sums[1], 0xd8))};
+QANAT_INLINE Wide load_words(const int32_t* p) { return _mm256_load_si256(reinterpret_cast<const __m256i*>(p)); }
+QANAT_INLINE void store_words(int32_t* p, Wide x) { _mm256_store_si256(reinterpret_cast<__m256i*>(p), x); }
+QANAT_INLINE Lanes in_order(const int32_t* sums) {
+    return {_mm256_cvtepi32_ps(_mm256_permute4x64_epi64(load_words(sums), 0xd8)),
+            _mm256_cvtepi32_ps(_mm256_permute4x64_epi64(load_words(sums + 8), 0xd8))};
 }
 #endif
 constexpr size_t kWideValues = sizeof(Wide) / sizeof(int16_t);
@@ -75,16 +80,18 @@ QANAT_INLINE void widen_row(const int8_t* x, size_t length, int16_t* wide) {
     for (; i < length; ++i) wide[i] = x[i];
 }
 
-// The sums of a segment of each row with the outputs of the panel, times the rows' scales and the outputs'.
+using Totals = int32_t[kPanelOutputs];  // of a row with a panel, in the order that `in_order` undoes
+
+// Adds a piece of each row times that of the panel to the totals, or begins them with it.
 template <int kRows>
-static void wide_dots(const int16_t* x, const int16_t* w, size_t length, const float* row_scales, Lanes scale, Lanes* parts) {
+static void wide_dots(const int16_t* x, const int16_t* w, size_t length, bool is_first, Totals* totals) {
     Wide sums[kRows][kWideParts];
 #pragma GCC unroll 12
     for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 2
-        for (int i = 0; i < kWideParts; ++i) sums[r][i] = same_wide(0);
+        for (int i = 0; i < kWideParts; ++i) sums[r][i] = is_first ? same_wide(0) : load_words(totals[r] + i * kWideValues / 2);
     size_t k = 0;
-    do {  // a segment is never empty
+    do {  // a piece is never empty
         Wide weights[kWideParts];
 #pragma GCC unroll 2
         for (int i = 0; i < kWideParts; ++i) weights[i] = load_wide(w + k * 16 + i * kWideValues);
@@ -99,21 +106,36 @@ static void wide_dots(const int16_t* x, const int16_t* w, size_t length, const f
         k += 2;
     } while (k < length);
 #pragma GCC unroll 12
-    for (int r = 0; r < kRows; ++r) parts[r] = mul(mul(in_order(sums[r]), broadcast(row_scales[r])), scale);
+    for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 2
+        for (int i = 0; i < kWideParts; ++i) store_words(totals[r] + i * kWideValues / 2, sums[r][i]);
 }
 
 template <int kRows>
-static inline void wide_rows(size_t num_rows, const int16_t* x, const int16_t* w, size_t length, const float* row_scales,
-                             Lanes scale, Lanes* parts) {
+static inline void wide_rows(size_t num_rows, const int16_t* x, const int16_t* w, size_t length, bool is_first, Totals* totals) {
     if constexpr (kRows > 0) {
-        if (num_rows == static_cast<size_t>(kRows)) wide_dots<kRows>(x, w, length, row_scales, scale, parts);
-        else wide_rows<kRows - 1>(num_rows, x, w, length, row_scales, scale, parts);
+        if (num_rows == static_cast<size_t>(kRows)) wide_dots<kRows>(x, w, length, is_first, totals);
+        else wide_rows<kRows - 1>(num_rows, x, w, length, is_first, totals);
+    }
+}
+
+// The totals of some inputs of up to kSharedRows rows with one panel, whose weights for them are `w`.
+static void wide_piece(const QuantisedArguments& a, size_t first_row, size_t num_rows, const int8_t* w, size_t first_input,
+                       size_t length, bool is_first, Totals* totals) {
+    alignas(64) int16_t weights[kMaxWideLength * kPanelOutputs], x[kWideRows * kMaxWideLength];
+    widen_weights(w, length, weights);
+    for (size_t first = 0; first < num_rows; first += kWideRows) {
+        const size_t count = num_rows - first < size_t(kWideRows) ? num_rows - first : size_t(kWideRows);
+        for (size_t r = 0; r < count; ++r)
+            widen_row(a.x.values + in_row(a, first_row + first + r) * a.packed.row_length() + first_input, length,
+                      x + r * kMaxWideLength);
+        wide_rows<kWideRows>(count, x, weights, length, is_first, totals + first);
     }
 }
 
 // Up to kSharedRows rows with one panel.
 static void shared_rows(const QuantisedArguments& a, size_t first_row, size_t num_rows, size_t panel) {
-    alignas(64) int16_t weights[kMaxWideLength * kPanelOutputs], x[kWideRows * kMaxWideLength];
+    alignas(64) Totals totals[kSharedRows];
     const size_t length = a.packed.segment_length, num_segments = a.packed.num_segments();
     const char* data = a.packed.panel(panel);
     const Lanes scale = load(scales_of(a.packed, data));
@@ -123,16 +145,14 @@ static void shared_rows(const QuantisedArguments& a, size_t first_row, size_t nu
             for (size_t r = 0; r < num_rows; ++r) parts[s][r] = zero();
             continue;
         }
-        widen_weights(reinterpret_cast<const int8_t*>(data) + s * length * kPanelOutputs, length, weights);
-        for (size_t first = 0; first < num_rows; first += kWideRows) {
-            const size_t count = num_rows - first < size_t(kWideRows) ? num_rows - first : size_t(kWideRows);
-            float row_scales[kWideRows];
-            for (size_t r = 0; r < count; ++r) {
-                const size_t row = in_row(a, first_row + first + r);
-                row_scales[r] = a.x.scales[row * kSegments + s];
-                widen_row(a.x.values + row * a.packed.row_length() + s * length, length, x + r * kMaxWideLength);
-            }
-            wide_rows<kWideRows>(count, x, weights, length, row_scales, scale, parts[s] + first);
+        for (size_t done = 0; done < length; done += kMaxWideLength) {
+            const size_t first_input = s * length + done, left = length - done;
+            wide_piece(a, first_row, num_rows, reinterpret_cast<const int8_t*>(data) + first_input * kPanelOutputs, first_input,
+                       left < kMaxWideLength ? left : kMaxWideLength, done == 0, totals);
+        }
+        for (size_t r = 0; r < num_rows; ++r) {
+            const float row_scale = a.x.scales[in_row(a, first_row + r) * kSegments + s];
+            parts[s][r] = mul(mul(in_order(totals[r]), broadcast(row_scale)), scale);
         }
     }
     for (size_t r = 0; r < num_rows; ++r) finish_row(a, &parts[0][r], kSharedRows, first_row + r, panel);
@@ -140,7 +160,7 @@ static void shared_rows(const QuantisedArguments& a, size_t first_row, size_t nu
 
 static void linear_wide(const QuantisedArguments& a, size_t first_row, size_t last_row, size_t first_panel,
                         size_t last_panel) {
-    if (last_row - first_row < kMinWideRows || a.packed.segment_length > kMaxWideLength) {
+    if (last_row - first_row < kMinWideRows) {
         linear_int8(a, first_row, last_row, first_panel, last_panel);
         return;
     }

@@ -60,7 +60,7 @@ void run_linear(const Rows& x, size_t num_rows, const std::vector<LinearTarget>&
     std::lock_guard<std::mutex> turn(runtime.turn());
     size_t num_products = 0;
     for (const LinearTarget& target : targets) {
-        const size_t chunk = row_chunk(target.matrix->view());
+        const size_t chunk = row_chunk(target.matrix->view(), num_rows);
         num_products += (num_rows + chunk - 1) / chunk;
     }
     runtime.scratch().reset(prepared_bytes(targets, num_rows) + Scratch::size_of<Product>(num_products));
@@ -70,7 +70,7 @@ void run_linear(const Rows& x, size_t num_rows, const std::vector<LinearTarget>&
     // All panels for some rows, then for the next ones: the rows stay in a cache.
     for (size_t i = 0; i < targets.size(); ++i) {
         const PackedView& view = targets[i].matrix->view();
-        const size_t chunk = row_chunk(view);
+        const size_t chunk = row_chunk(view, num_rows);
         for (size_t row = 0; row < num_rows; row += chunk)
             products[count++] = {view, prepared + i, {targets[i].out, view.num_outputs, targets[i].is_out_bf16, nullptr, nullptr},
                                  row, std::min(num_rows, row + chunk), 0, 0};

@@ -5,9 +5,17 @@
 
 namespace qanat {
 
-// Rows that go through all panels before the next ones: what is read of them stays in the core's second-level cache.
-// Multiples of the rows that kernels take at once.
-inline size_t row_chunk(const PackedView& packed) { return packed.is_quantised() ? 96 : 60; }
+// Rows that go through all panels before the next ones: what is read of them stays in the core's second-level cache, and
+// the fewer such chunks there are, the fewer times the weights are read. Multiples of the rows that kernels take at once.
+constexpr size_t kChunkBytes = size_t(768) << 10, kChunkRows = 96;
+inline size_t row_chunk(const PackedView& packed, size_t num_rows) {
+    if (!packed.is_quantised()) return 60;
+    const size_t fitting = kChunkBytes / packed.row_length() / kChunkRows * kChunkRows;
+    const size_t most = fitting > kChunkRows ? fitting : kChunkRows;
+    const size_t num_chunks = (num_rows + most - 1) / most;
+    if (num_chunks <= 1) return most;
+    return ((num_rows + num_chunks - 1) / num_chunks + kChunkRows - 1) / kChunkRows * kChunkRows;
+}
 
 // Where a product's results go, and which rows it reads.
 struct Target {

@@ -36,7 +36,7 @@ void share_products(Runtime& runtime, Product* products, size_t count, const cha
     const auto part = [&](size_t begin, size_t end) {
         for (const Product* product = products; product < products + count && product->start < end; ++product) {
             const size_t first = panels_before(*product, begin), last = panels_before(*product, end);
-            const size_t chunk = row_chunk(product->matrix);
+            const size_t chunk = row_chunk(product->matrix, product->last_row - product->first_row);
             if (first >= last) continue;
             for (size_t row = product->first_row; row < product->last_row; row += chunk)
                 product->rows->multiply(product->matrix, product->target, row, std::min(product->last_row, row + chunk),

@@ -8,8 +8,10 @@ namespace {
 
 struct Shape {
     size_t num_outputs, num_inputs, num_rows;
+    size_t num_segments = kSegments;
 };
-constexpr Shape kShapes[] = {{16, 8, 1}, {40, 37, 2}, {33, 100, 13}, {5, 520, 7}, {19, 1030, 9}};
+constexpr Shape kShapes[] = {{16, 8, 1}, {40, 37, 2}, {33, 100, 13}, {5, 520, 7}, {19, 1030, 9},
+                            {40, 320, 9, 1}, {17, 2400, 5, 1}, {33, 512, 35, 4}, {20, 384, 40, 2}, {9, 576, 11, 3}};
 
 std::vector<int8_t> random_bytes(Generator& generator, size_t count, bool is_at_edges) {
     static constexpr int8_t kEdges[] = {-128, -127, 0, 127};
@@ -24,7 +26,7 @@ PackedView int8_view(Shape shape, bool has_bias, bool is_static) {
     view.kind = Kind::kInt8;
     view.num_outputs = shape.num_outputs;
     view.num_inputs = shape.num_inputs;
-    view.segment_length = ((shape.num_inputs + kSegments - 1) / kSegments + 3) / 4 * 4;
+    view.segment_length = ((shape.num_inputs + shape.num_segments - 1) / shape.num_segments + 3) / 4 * 4;
     view.has_bias = has_bias;
     view.is_static = is_static;
     view.static_scale = 0.013f;
@@ -39,6 +41,7 @@ void add_bytes(Report& report, const std::vector<char>& bytes) {
 void run_int8_shape(const InstructionSet& set, Variant variant, Shape shape, bool is_static) {
     const std::string name = "int8," + variant.name() + "," + std::to_string(shape.num_outputs) + "x" +
                              std::to_string(shape.num_inputs) + "x" + std::to_string(shape.num_rows) +
+                             (shape.num_segments < kSegments ? ",segments" + std::to_string(shape.num_segments) : "") +
                              (is_static ? ",static" : ",dynamic");
     Generator generator(name);
     PackedView view = int8_view(shape, is_static, is_static);

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from qanat.kernels.quantised import QuantisedMatrix
+from qanat.kernels.quantised import QuantisedMatrix, with_whole_rows
 from qanat.kernels.reference.quantised import quantised_rows
 
 NUM_PROBES = 16
@@ -36,12 +36,20 @@ class ErrorMeter:
         num_inputs: columns of the matrix.
         activations: real ones; without, or without rows, random rows that are the same each time.
         is_table: a table of embeddings, whose rows are looked up and not multiplied.
+        is_row_parallel: ranks share the matrix's inputs, so that eighths of a row have scales of their own.
     """
 
-    def __init__(self, num_inputs: int, activations: Activations | None, *, is_table: bool = False) -> None:
+    def __init__(
+        self,
+        num_inputs: int,
+        activations: Activations | None,
+        *,
+        is_table: bool = False,
+        is_row_parallel: bool = False,
+    ) -> None:
         self._weight_sums = [0.0, 0.0]
         self._output_sums = [0.0, 0.0]
-        self._is_table = is_table
+        self._is_table, self._is_row_parallel = is_table, is_row_parallel
         self._num_inputs = num_inputs
         self._rounded: Tensor | None = None
         if activations is not None and len(activations.rows):
@@ -71,7 +79,8 @@ class ErrorMeter:
     def _rounded_probes(self, matrix: QuantisedMatrix) -> Tensor:
         """The probes as the products see them: in int8, a scale for each segment."""
         if self._rounded is None:
-            values, scales = quantised_rows(self._probes, matrix.inputs_per_segment, None)
+            seen = matrix if self._is_row_parallel else with_whole_rows(matrix)
+            values, scales = quantised_rows(self._probes, seen.inputs_per_segment, None)
             wide = (values * scales.unsqueeze(-1)).view(len(values), -1)
             self._rounded = wide[:, : self._num_inputs].contiguous()
         return self._rounded

@@ -19,7 +19,7 @@ from qanat.core.errors import CheckpointError
 from qanat.core.whole_file import whole_file
 from qanat.kernels.quantised import QuantisedMatrix
 from qanat.models.checkpoint import Checkpoint
-from qanat.quant.own import TABLES, Precision
+from qanat.quant.own import ROW_PARALLEL, TABLES, Precision
 
 CHUNK_VALUES = 1 << 21
 """Values of a matrix that are worked on at a time."""
@@ -124,7 +124,12 @@ class _PieceWriter:
         """The matrix rounded; returns how far it is off."""
         piece = self._piece
         num_rows, num_inputs = piece.shape
-        meter = ErrorMeter(num_inputs, activations, is_table=piece.layer.endswith(TABLES[1]))
+        meter = ErrorMeter(
+            num_inputs,
+            activations,
+            is_table=piece.layer.endswith(TABLES[1]),
+            is_row_parallel=piece.name.endswith(ROW_PARALLEL),
+        )
         importance = None if activations is None else activations.mean_square
         scales: list[Tensor] = []
         step = self._step(self._tensor)

@@ -1,7 +1,8 @@
 """Quantised matrices as loaders and quantisers make them, and as every provider's `pack_matrix` takes them.
 
-Both kinds cut a row's inputs into segments (rule R12); activations are quantised to int8 with a scale for each row and
-segment, unless the checkpoint fixes one. docs/native-kernels.md has the arithmetic.
+Where ranks may share the inputs, both kinds cut a row's inputs into eight segments (rule R12); activations are
+quantised to int8 with a scale for each row and segment, unless the checkpoint fixes one. An int8 matrix whose inputs
+every rank has may be one segment. docs/native-kernels.md has the arithmetic.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from torch import Tensor
 NUM_SEGMENTS = 8
 INT8_GRANULE = 4
 """Inputs that stand beside each other in a packed int8 matrix: segments are multiples of it."""
+MAX_SEGMENT_INPUTS = 2**16
+"""Sums of so many products of two int8 values fit into 32 bits twice over."""
 INT4_GRANULE = 32
 """The same for int4; where groups are no multiple of it, the group is the granule."""
 
@@ -42,7 +45,8 @@ class Int8Matrix:
         scales: fp32 [out].
         static: quantisation of the activations that the checkpoint fixes; None: from each row.
         bias: fp32 [out], added to the product in fp32; None: nothing.
-        segment_length: inputs of a segment of the whole matrix, if this is a shard of its inputs; 0: its own.
+        segment_length: inputs of a segment: of the whole matrix, if this is a shard of its inputs, or all of them, see
+            `with_whole_rows`; 0: an eighth.
     """
 
     values: Tensor
@@ -128,6 +132,19 @@ class Int4Matrix:
 
 
 QuantisedMatrix: TypeAlias = Int8Matrix | Int4Matrix
+
+
+def with_whole_rows(matrix: QuantisedMatrix) -> QuantisedMatrix:
+    """The same matrix where every rank has all inputs: an int8 one takes each row with one scale, as one segment."""
+    if isinstance(matrix, Int4Matrix):
+        return matrix
+    return replace(matrix, segment_length=whole_row_length(matrix.shape[-1]))
+
+
+def whole_row_length(num_inputs: int) -> int:
+    """Segment length of an int8 matrix of which every rank has all inputs; 0, eighths, where a sum could overflow."""
+    length = -(-num_inputs // INT8_GRANULE) * INT8_GRANULE
+    return length if length <= MAX_SEGMENT_INPUTS else 0
 
 
 def _segment_length(num_inputs: int, granule: int) -> int:

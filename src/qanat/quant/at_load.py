@@ -7,9 +7,10 @@ any number of ranks has the same weights, and so has a checkpoint that `qanat qu
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -17,12 +18,15 @@ from torch import Tensor, nn
 from qanat.core.decision import Decision
 from qanat.core.errors import CheckpointError
 from qanat.kernels import ops
-from qanat.kernels.quantised import GROUP_SIZE, Int4Matrix, Int8Matrix, QuantisedMatrix
+from qanat.kernels.quantised import GROUP_SIZE, Int4Matrix, Int8Matrix, QuantisedMatrix, with_whole_rows
 from qanat.quant.base import ExpertSizes, ExpertsMethod, LinearMethod, LinearSizes, Measure, StoredKind
 from qanat.quant.cut_inputs import cut_inputs
 from qanat.quant.own import Precision, precision_of
-from qanat.quant.parameter import ParameterFactory, ParameterInfo, Shard, WeightParameter, linear_info
+from qanat.quant.parameter import ParameterFactory, ParameterInfo, WeightParameter, linear_info
 from qanat.quant.unquantized import UnquantizedExperts, UnquantizedLinear
+
+Part: TypeAlias = Callable[[QuantisedMatrix], QuantisedMatrix]
+"""What a rank keeps of a whole matrix, as its products take it."""
 
 
 class AtLoadLinear(UnquantizedLinear):
@@ -35,14 +39,15 @@ class AtLoadLinear(UnquantizedLinear):
 
     def __init__(self, precision: Precision, name: str) -> None:
         self._precision, self._name = precision, name
-        self._inputs: Shard | None = None
+        self._part: Part = with_whole_rows
 
     def create(self, layer: nn.Module, sizes: LinearSizes, factory: ParameterFactory) -> None:
         """Registers `weight` [out, in]: of the inputs all, of the outputs this rank's."""
         info = linear_info(sizes.num_inputs, sizes.shard_axis, sizes.sections, sizes.num_units)
         shape = (sizes.num_outputs, sizes.num_inputs)
         if sizes.shard_axis == 1:
-            self._inputs = info.sharded(shape, factory.group.rank, factory.group.size).shard
+            own = info.sharded(shape, factory.group.rank, factory.group.size)
+            self._part = functools.partial(cut_inputs, shard=own.shard)
             info = linear_info(sizes.num_inputs)
         layer.register_parameter("weight", factory.make(shape, info))
 
@@ -52,11 +57,11 @@ class AtLoadLinear(UnquantizedLinear):
         Raises:
             CheckpointError: a value is not finite.
         """
-        _replace(layer, "weight", self._precision, self._inputs, self._name, ops.pack_matrix)
+        _replace(layer, "weight", self._precision, self._part, self._name, ops.pack_matrix)
 
     def kinds(self, layer: nn.Module, measure: Measure) -> Iterable[StoredKind]:
         """One matrix."""
-        outline = _outline(layer.weight, self._precision, self._inputs)
+        outline = _outline(layer.weight, self._precision, self._part)
         yield StoredKind(self._precision.ascend_kind, self._precision.value, 1, measure(outline))
 
 
@@ -71,13 +76,14 @@ class AtLoadExperts(UnquantizedExperts):
     def __init__(self, gate_up: Precision, down: Precision, name: str) -> None:
         self._precisions = {"gate_up_proj": gate_up, "down_proj": down}
         self._name = name
-        self._inputs: dict[str, Shard | None] = {}
+        self._parts: dict[str, Part] = {}
 
     def create(self, layer: nn.Module, sizes: ExpertSizes, factory: ParameterFactory) -> None:
         """Registers both stacks: of the inputs all, of the outputs this rank's."""
         super().create(layer, sizes, factory)
         down: Any = layer.down_proj
-        self._inputs = {"gate_up_proj": None, "down_proj": down.info.shard}
+        own = functools.partial(cut_inputs, shard=down.info.shard)
+        self._parts = {"gate_up_proj": with_whole_rows, "down_proj": own}
         delattr(layer, "down_proj")
         shape = (sizes.num_experts, sizes.hidden_size, sizes.intermediate_size)
         whole = ParameterInfo(dummy_std=down.info.dummy_std)
@@ -90,12 +96,12 @@ class AtLoadExperts(UnquantizedExperts):
             CheckpointError: a value is not finite.
         """
         for name, precision in self._precisions.items():
-            _replace(layer, name, precision, self._inputs[name], self._name, ops.pack_experts)
+            _replace(layer, name, precision, self._parts[name], self._name, ops.pack_experts)
 
     def kinds(self, layer: nn.Module, measure: Measure) -> Iterable[StoredKind]:
         """Three matrices for each expert."""
         for name, precision in self._precisions.items():
-            outline = _outline(getattr(layer, name), precision, self._inputs[name])
+            outline = _outline(getattr(layer, name), precision, self._parts[name])
             num_matrices = outline.shape[0] * (2 if name == "gate_up_proj" else 1)
             yield StoredKind(precision.ascend_kind, precision.value, num_matrices, measure(outline))
 
@@ -133,7 +139,7 @@ class OwnScheme:
 
 
 def _replace(
-    layer: nn.Module, name: str, precision: Precision, inputs: Shard | None, layer_name: str, pack: Any
+    layer: nn.Module, name: str, precision: Precision, part: Part, layer_name: str, pack: Any
 ) -> None:
     """Rounds a parameter, keeps this rank's inputs, and puts what `pack` makes of it in the parameter's place."""
     parameter = getattr(layer, name)
@@ -143,16 +149,16 @@ def _replace(
         where = getattr(parameter, "source", "") or f"{layer_name}.{name}"
         raise CheckpointError(f"{where}: {error}, so it cannot be quantised") from None
     delattr(layer, name)
-    setattr(layer, name, pack(cut_inputs(matrix, inputs)))
+    setattr(layer, name, pack(part(matrix)))
 
 
-def _outline(parameter: Tensor | nn.Module, precision: Precision, inputs: Shard | None) -> QuantisedMatrix:
+def _outline(parameter: Tensor | nn.Module, precision: Precision, part: Part) -> QuantisedMatrix:
     """What a parameter becomes, without values."""
     assert isinstance(parameter, WeightParameter), "asked before finalize"
     shape = parameter.shape
     values = torch.empty(shape, dtype=torch.int8, device="meta")
     if precision is Precision.INT8:
-        return cut_inputs(Int8Matrix(values, torch.empty(shape[:-1], device="meta")), inputs)
+        return part(Int8Matrix(values, torch.empty(shape[:-1], device="meta")))
     # Rounded scales are numbers that bf16 has, and are packed as such.
     scales = torch.empty(*shape[:-1], shape[-1] // GROUP_SIZE, dtype=torch.bfloat16, device="meta")
-    return cut_inputs(Int4Matrix(values, scales, GROUP_SIZE), inputs)
+    return part(Int4Matrix(values, scales, GROUP_SIZE))

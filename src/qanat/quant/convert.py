@@ -8,7 +8,14 @@ import torch
 from torch import Tensor
 
 from qanat.core.errors import CheckpointError
-from qanat.kernels.quantised import INT4_GRANULE, INT8_GRANULE, NUM_SEGMENTS, Int4Matrix, Int8Matrix
+from qanat.kernels.quantised import (
+    INT4_GRANULE,
+    INT8_GRANULE,
+    NUM_SEGMENTS,
+    Int4Matrix,
+    Int8Matrix,
+    whole_row_length,
+)
 from qanat.quant.cut import MatrixCut
 from qanat.quant.parameter import WeightParameter
 
@@ -25,7 +32,7 @@ def int8_outline(cut: MatrixCut) -> Int8Matrix:
     """An int8 matrix without values."""
     values = torch.empty(cut.own_shape, dtype=torch.int8, device="meta")
     return Int8Matrix(
-        values, values.new_empty(cut.own_shape[0], dtype=torch.float32), segment_length=_whole_length(cut)
+        values, values.new_empty(cut.own_shape[0], dtype=torch.float32), segment_length=_segment_length(cut)
     )
 
 
@@ -64,7 +71,9 @@ def int4_outline(cut: MatrixCut, group_size: int) -> Int4Matrix:
 
 def int8_matrix(values: Tensor, scales: Tensor, cut: MatrixCut) -> Int8Matrix:
     """Values [out, in] int8 with the scale of each output."""
-    return Int8Matrix(values.detach(), scales.detach().reshape(-1).float(), segment_length=_whole_length(cut))
+    return Int8Matrix(
+        values.detach(), scales.detach().reshape(-1).float(), segment_length=_segment_length(cut)
+    )
 
 
 def grouped_matrix(
@@ -190,9 +199,11 @@ def check_finite(parameter: Tensor) -> Tensor:
     return values
 
 
-def _whole_length(cut: MatrixCut) -> int:
-    """Segment length of the whole int8 matrix, where a rank has a part of its inputs."""
-    return _rounded_up(-(-cut.num_inputs // NUM_SEGMENTS), INT8_GRANULE) if cut.cuts_inputs else 0
+def _segment_length(cut: MatrixCut) -> int:
+    """Of an int8 matrix: an eighth of the whole one's inputs where ranks share them, all of them elsewhere."""
+    if cut.is_row_parallel or cut.cuts_inputs:
+        return _rounded_up(-(-cut.num_inputs // NUM_SEGMENTS), INT8_GRANULE)
+    return whole_row_length(cut.num_inputs)
 
 
 def _rounded_up(size: int, granule: int) -> int:

@@ -36,12 +36,14 @@ class MatrixCut:
         num_outputs, num_inputs: of the whole matrix.
         shard: axis 0 cuts the outputs, axis 1 the inputs; None for all of it.
         rank: of the ranks that share the matrix.
+        is_row_parallel: ranks share its inputs, however many of them there are.
     """
 
     num_outputs: int
     num_inputs: int
     shard: Shard | None = None
     rank: int = 0
+    is_row_parallel: bool = False
 
     @classmethod
     def of(cls, sizes: LinearSizes, factory: ParameterFactory) -> MatrixCut:
@@ -49,7 +51,7 @@ class MatrixCut:
         info = linear_info(sizes.num_inputs, sizes.shard_axis, sizes.sections, sizes.num_units)
         group = factory.group
         own = info.sharded((sizes.num_outputs, sizes.num_inputs), group.rank, group.size)
-        return cls(sizes.num_outputs, sizes.num_inputs, own.shard, group.rank)
+        return cls(sizes.num_outputs, sizes.num_inputs, own.shard, group.rank, sizes.shard_axis == 1)
 
     @property
     def uncut(self) -> MatrixCut:

@@ -20,6 +20,9 @@ NEVER = ("mlp.gate", "shared_expert_gate", "in_proj_a", "in_proj_b")
 TABLES = ("lm_head", "embed_tokens")
 """Layers that are int8 in every scheme: their rounding shows in every token directly."""
 
+ROW_PARALLEL = ("o_proj", "out_proj", "down_proj")
+"""Ends of the names of matrices whose inputs ranks share."""
+
 
 class Precision(enum.Enum):
     """What the weights of a layer become; activations are int8 with both."""

@@ -41,12 +41,13 @@ class Stack:
         if any(isinstance(outline, Tensor) for outline in flat):
             return cls(torch.empty(shape, dtype=dtype, device="meta"))
         values = torch.empty(shape, dtype=torch.int8, device="meta")
-        length = next(o.segment_length for o in flat if not isinstance(o, Tensor))
+        lengths = {type(o): o.segment_length for o in reversed(flat) if not isinstance(o, Tensor)}
         if isinstance(first, Int4Matrix) and all(
             isinstance(o, Int4Matrix) and o.group_size == first.group_size for o in flat
         ):
             scales = torch.empty(*shape[:2], num_inputs // first.group_size, device="meta")
-            return cls(Int4Matrix(values, scales, first.group_size, length))
+            return cls(Int4Matrix(values, scales, first.group_size, lengths[Int4Matrix]))
+        length = lengths.get(Int8Matrix, lengths.get(Int4Matrix, 0))
         return cls(Int8Matrix(values, torch.empty(shape[:2], device="meta"), segment_length=length))
 
     def allocate(self) -> None:

@@ -22,11 +22,17 @@ EXTREMES = (-128, -127, 0, 127)
 
 
 def matrix(
-    num_outputs: int, num_inputs: int, *, static: StaticScale | None = None, has_bias: bool = False
+    num_outputs: int,
+    num_inputs: int,
+    *,
+    static: StaticScale | None = None,
+    has_bias: bool = False,
+    segment_length: int = 0,
 ) -> Int8Matrix:
     values = torch.randint(-128, 128, (num_outputs, num_inputs), dtype=torch.int8)
     scales = torch.rand(num_outputs) * 0.01
-    return Int8Matrix(values, scales, static, torch.randn(num_outputs) if has_bias else None)
+    bias = torch.randn(num_outputs) if has_bias else None
+    return Int8Matrix(values, scales, static, bias, segment_length)
 
 
 @settings(max_examples=25, deadline=None, derandomize=True)
@@ -56,6 +62,32 @@ def test_every_path_has_the_bits_of_the_reference(
     found = on_every_quantised_path(lambda: (products.linear(x, packed), products.logits(x, packed)))
     assert same_bits(found[0], reference.linear(x, given_matrix))
     assert same_bits(found[1], reference.wide_product(x, given_matrix))
+
+
+@pytest.mark.parametrize(
+    ("num_inputs", "num_segments"),
+    [(100, 1), (64, 1), (2368, 1), (128, 2), (192, 3), (256, 4), (320, 5), (512, 8)],
+)
+@pytest.mark.parametrize(("num_rows", "num_outputs"), [(9, 16), (40, 33), (420, 40)])
+def test_any_number_of_segments(num_inputs: int, num_segments: int, num_rows: int, num_outputs: int) -> None:
+    """A row of one scale, and what ranks hold of a row of eight; more rows than any buffer of a kernel holds."""
+    segment_length = -(-num_inputs // num_segments)
+    given_matrix = matrix(num_outputs, num_inputs, has_bias=num_rows == 9, segment_length=segment_length)
+    packed = products.pack_matrix(given_matrix)
+    for dtype in TYPES:
+        x = torch.randn(num_rows, num_inputs).to(dtype)
+        (found,) = on_every_quantised_path(lambda: (products.linear(x, packed),))  # noqa: B023 - called at once
+        assert same_bits(found, reference.linear(x, given_matrix))
+
+
+def test_a_sum_below_zero_that_vanishes_has_the_sign_of_the_tree() -> None:
+    """Segments that are not there count as zero, so that a product of minus zero is plus zero on every path."""
+    given_matrix = Int8Matrix(
+        torch.full((16, 64), -1, dtype=torch.int8), torch.full((16,), 1e-45), segment_length=64
+    )
+    x = torch.full((9, 64), 1e-3)
+    (found,) = on_every_quantised_path(lambda: (products.logits(x, pack(given_matrix)),))
+    assert not found.any() and not found.signbit().any()
 
 
 @pytest.mark.parametrize("num_inputs", [64, 520])

@@ -14,10 +14,13 @@ from qanat.config.model_config import ModelConfig
 from qanat.config.model_parts import MoeConfig
 from qanat.kernels.cases.case import MAX_DECODE_ROWS, VALUE_TYPES, Call, Case, function_of, random_values
 from qanat.kernels.native.limits import FLOAT, INT8
-from qanat.kernels.quantised import GROUP_SIZE, Int4Matrix, Int8Matrix, QuantisedMatrix
+from qanat.kernels.quantised import GROUP_SIZE, Int4Matrix, Int8Matrix, QuantisedMatrix, with_whole_rows
 
 Shape = tuple[int, int]
 """(outputs, inputs)."""
+
+ROW_PARALLEL = ("out_proj", "o_proj", "down_proj", "shared down")
+"""Whose inputs ranks share: their rows have eight segments (rule R12)."""
 
 
 def product_cases(model: ModelConfig, rows: int, kind: str) -> Iterator[Case]:
@@ -74,9 +77,13 @@ def _matrix(shape: tuple[int, ...], kind: str) -> Tensor | QuantisedMatrix:
     return random_values(*shape, dtype=VALUE_TYPES[kind]) * scale
 
 
-def packed_copies(shape: tuple[int, ...], kind: str, provider: str, op: str, count: int) -> list[Any]:
+def packed_copies(
+    shape: tuple[int, ...], kind: str, provider: str, op: str, count: int, *, is_row_parallel: bool = False
+) -> list[Any]:
     """So many copies of the same weights, each in memory of its own."""
     source, pack = _matrix(shape, kind), function_of(op, provider)
+    if not is_row_parallel and not isinstance(source, Tensor):
+        source = with_whole_rows(source)
     return [_own(pack(source), source) for _ in range(count)]
 
 
@@ -105,10 +112,11 @@ def operands_of(kind: str) -> str:
 
 def _linear(names: list[str], shape: Shape, rows: int, kind: str) -> Case:
     outputs, inputs = shape
+    is_row_parallel = all(name in ROW_PARALLEL for name in names)
 
     def prepare(provider: str, count: int) -> list[Call]:
         linear, x = function_of("linear", provider), random_values(rows, inputs, dtype=VALUE_TYPES[kind])
-        weights = packed_copies(shape, kind, provider, "pack_matrix", count)
+        weights = packed_copies(shape, kind, provider, "pack_matrix", count, is_row_parallel=is_row_parallel)
         return [lambda weight=weight: linear(x, weight) for weight in weights]
 
     part = f"{', '.join(names)} {outputs} x {inputs}"
@@ -161,7 +169,9 @@ def _experts(moe: MoeConfig, hidden: int, rows: int, kind: str) -> Case:
             random_values(rows, hidden, dtype=VALUE_TYPES[kind]),
         )
         [gate_up] = packed_copies((num_experts, 2 * inner, hidden), kind, provider, "pack_experts", 1)
-        [down] = packed_copies((num_experts, hidden, inner), kind, provider, "pack_experts", 1)
+        [down] = packed_copies(
+            (num_experts, hidden, inner), kind, provider, "pack_experts", 1, is_row_parallel=True
+        )
         ids = [torch.rand(rows, num_experts).topk(top_k, -1).indices for _ in range(count)]
         return [lambda some=some: experts(x, some, gate_up, down) for some in ids]
 

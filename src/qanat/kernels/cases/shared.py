@@ -74,10 +74,14 @@ def _mixture(moe: MoeConfig, hidden: int, rows: int, kind: str) -> Case:
     def prepare(provider: str, count: int) -> list[Call]:
         mixture, x = function_of("moe_mixture", provider), random_values(rows, hidden, dtype=dtype)
         [gate_up] = packed_copies((num_experts, 2 * inner, hidden), kind, provider, "pack_experts", 1)
-        [down] = packed_copies((num_experts, hidden, inner), kind, provider, "pack_experts", 1)
+        [down] = packed_copies(
+            (num_experts, hidden, inner), kind, provider, "pack_experts", 1, is_row_parallel=True
+        )
         weights, shared = torch.rand(rows, top_k), None
         if shared_inner:
-            [own] = packed_copies((hidden, shared_inner), kind, provider, "pack_matrix", 1)
+            [own] = packed_copies(
+                (hidden, shared_inner), kind, provider, "pack_matrix", 1, is_row_parallel=True
+            )
             gate, up = (random_values(rows, shared_inner, dtype=dtype) for _ in range(2))
             shared = SharedExpert(gate, up, own, random_values(rows, 1, dtype=dtype))
         ids = [torch.rand(rows, num_experts).topk(top_k, -1).indices for _ in range(count)]
