@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import statistics
-import subprocess
-import sys
-import urllib.request
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +15,7 @@ from qanat.cli.bench_actions.serve_flags import REFUSED, BenchServeFlags
 from qanat.cli.bench_actions.serve_wish import refuse_flags
 from qanat.cli.main import main
 from qanat.config.options import options_of
+from tests.support.delayed_process import DelayedServer, delayed_server
 from tests.support.server_process import free_port
 
 RESULT_KEYS = """
@@ -32,26 +30,10 @@ CAN_BE_BUSY = (0, 3)
 """Exit codes of a run that measured: on a busy machine the client may be late, which the verdict says."""
 
 
-@dataclass(frozen=True)
-class Stub:
-    """The scripted server."""
-
-    port: int
-
-    def record(self) -> dict[str, Any]:
-        """What it wrote down, by the request's id."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/record", timeout=10) as reply:
-            value: dict[str, Any] = json.load(reply)
-            return value
-
-
 @pytest.fixture(scope="module")
-def stub() -> Iterator[Stub]:
-    command = [sys.executable, "-m", "tests.support.delayed_server"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        yield Stub(int(process.stdout.readline()))
-        process.kill()
+def stub() -> Iterator[DelayedServer]:
+    with delayed_server() as running:
+        yield running
 
 
 @dataclass(frozen=True)
@@ -62,7 +44,7 @@ class Bench:
     capsys: pytest.CaptureFixture[str]
 
     def __call__(
-        self, stub: Stub, script: object, *flags: str, codes: Sequence[int] = CAN_BE_BUSY
+        self, stub: DelayedServer, script: object, *flags: str, codes: Sequence[int] = CAN_BE_BUSY
     ) -> dict[str, Any]:
         body = script if isinstance(script, dict) else {"script": script}
         path = self.folder / "result.json"
@@ -84,7 +66,7 @@ def bench(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Bench:
     return Bench(tmp_path, capsys)
 
 
-def recorded(stub: Stub, prefix: str, count: int) -> list[dict[str, Any]]:
+def recorded(stub: DelayedServer, prefix: str, count: int) -> list[dict[str, Any]]:
     record = stub.record()
     return [record[f"{prefix}{number}"] for number in range(count)]
 
@@ -98,7 +80,7 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 @pytest.mark.parametrize("backend", ["openai", "openai-chat"])
 def test_every_metric_agrees_with_the_servers_own_record_under_a_stall(
-    stub: Stub, bench: Bench, backend: str
+    stub: DelayedServer, bench: Bench, backend: str
 ) -> None:
     """One request in sixty stalls for 300 ms in its middle, and one waits as long for its first token."""
     usual = {"script": [[20, 1], *[[4, 1]] * 9]}
@@ -146,7 +128,7 @@ def _e2els(result: dict[str, Any]) -> list[float]:
 
 
 @pytest.mark.parametrize("usage", ["running", "final", "none"])
-def test_several_tokens_in_a_chunk_count_as_such(stub: Stub, bench: Bench, usage: str) -> None:
+def test_several_tokens_in_a_chunk_count_as_such(stub: DelayedServer, bench: Bench, usage: str) -> None:
     script = {"script": [[10, 4], *[[10, 4]] * 9], "usage": usage, "chunk_bytes": 7}
     result = bench(stub, script, "--num-prompts", "12")
     own = result["qanat"]
@@ -162,7 +144,7 @@ def test_several_tokens_in_a_chunk_count_as_such(stub: Stub, bench: Bench, usage
     assert result["output_throughput"] == pytest.approx(480 / result["duration"])
 
 
-def test_a_held_back_schedule_shows_in_the_latency(stub: Stub, bench: Bench) -> None:
+def test_a_held_back_schedule_shows_in_the_latency(stub: DelayedServer, bench: Bench) -> None:
     """25 requests a second fit, a hundred are asked for: latency grows though each is answered in 40 ms."""
     flags = ("--request-rate", "100", "--burstiness", "inf", "--max-concurrency", "1", "--num-prompts")
     result = bench(stub, [[20, 1], [20, 1]], *flags, "40")
@@ -176,7 +158,7 @@ def test_a_held_back_schedule_shows_in_the_latency(stub: Stub, bench: Bench) -> 
     assert 2 * other["mean_e2el_ms"] < other["qanat"]["from_intended"]["mean_e2el_ms"]
 
 
-def test_without_a_rate_a_free_place_is_the_schedule(stub: Stub, bench: Bench) -> None:
+def test_without_a_rate_a_free_place_is_the_schedule(stub: DelayedServer, bench: Bench) -> None:
     result = bench(stub, [[20, 1], [5, 1]], "--num-prompts", "30", "--max-concurrency", "3")
     assert result["max_concurrent_requests"] == 3
     assert result["qanat"]["client"]["wait_for_place_ms"]["max"] == 0
@@ -184,7 +166,7 @@ def test_without_a_rate_a_free_place_is_the_schedule(stub: Stub, bench: Bench) -
     assert result["qanat"]["client"]["num_connections"] <= 3
 
 
-def test_a_report_always_comes_and_failures_have_a_kind(stub: Stub, bench: Bench) -> None:
+def test_a_report_always_comes_and_failures_have_a_kind(stub: DelayedServer, bench: Bench) -> None:
     good = {"script": [[2, 1], [2, 1]]}
     scripts = [
         good,
@@ -200,12 +182,12 @@ def test_a_report_always_comes_and_failures_have_a_kind(stub: Stub, bench: Bench
     assert len([gaps for gaps in result["itls"] if gaps]) == 5  # one token has no gap
     nothing = bench(stub, {"status": 500}, "--num-prompts", "3", codes=(1,))
     assert (nothing["completed"], nothing["failed"], nothing["mean_ttft_ms"]) == (0, 3, None)
-    refused = bench(Stub(free_port()), good, "--num-prompts", "3", codes=(1,))
+    refused = bench(DelayedServer(free_port()), good, "--num-prompts", "3", codes=(1,))
     assert (refused["completed"], refused["failed"], refused["p99_itl_ms"]) == (0, 0, None)
     assert "nothing listens on" in refused["qanat"]["notes"][0]
 
 
-def test_answers_in_one_piece_have_no_first_token(stub: Stub, bench: Bench) -> None:
+def test_answers_in_one_piece_have_no_first_token(stub: DelayedServer, bench: Bench) -> None:
     result = bench(stub, [[5, 1], [5, 1]], "--num-prompts", "5", "--no-streaming")
     assert result["total_output_tokens"] == 10
     assert [result[f"mean_{name}_ms"] for name in ("ttft", "tpot", "itl")] == [None] * 3
@@ -215,7 +197,7 @@ def test_answers_in_one_piece_have_no_first_token(stub: Stub, bench: Bench) -> N
     assert "single_chunk" in {finding["code"] for finding in single["qanat"]["findings"]}
 
 
-def test_the_result_has_vllms_keys_and_those_of_metadata(stub: Stub, bench: Bench) -> None:
+def test_the_result_has_vllms_keys_and_those_of_metadata(stub: DelayedServer, bench: Bench) -> None:
     flags = (
         "--num-prompts",
         "10",
@@ -257,7 +239,7 @@ def test_the_keys_and_flags_are_those_of_the_reference() -> None:
     assert not {name for name in REFUSED if f"--{name}" in ours}
 
 
-def test_the_servers_own_figures_are_those_of_this_run(stub: Stub, bench: Bench) -> None:
+def test_the_servers_own_figures_are_those_of_this_run(stub: DelayedServer, bench: Bench) -> None:
     words = {"script": [[2, 1], *[[1, 1]] * 29], "num_drafts": 10, "text": " word#"}
     loop = {**words, "text": " word"}
     result = bench(stub, words, "--num-prompts", "8")
@@ -273,7 +255,7 @@ def test_the_servers_own_figures_are_those_of_this_run(stub: Stub, bench: Bench)
     assert "repetition" in {finding["code"] for finding in looped["qanat"]["findings"]}
 
 
-def test_conversations_go_on_with_what_was_answered(stub: Stub, bench: Bench) -> None:
+def test_conversations_go_on_with_what_was_answered(stub: DelayedServer, bench: Bench) -> None:
     flags = ("--backend", "openai-chat", "--dataset-name", "multi-turn", "--multi-turn-num-turns", "3")
     result = bench(stub, [[2, 1], [2, 1]], *flags, "--num-prompts", "4", "--request-id-prefix", "talk-")
     assert result["completed"] == 12
@@ -282,7 +264,7 @@ def test_conversations_go_on_with_what_was_answered(stub: Stub, bench: Bench) ->
 
 
 def test_results_are_appended_as_lines(
-    stub: Stub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    stub: DelayedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script = json.dumps({"script": [[1, 1]]})
     flags = ("--num-prompts", "2", "--extra-body", script, "--input-len", "3", "--append-result")
@@ -299,7 +281,7 @@ def test_results_are_appended_as_lines(
 
 
 def test_the_guides_command_is_understood(
-    stub: Stub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    stub: DelayedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As two of the guides write it, but for server, number and rate."""
     command = (
@@ -343,7 +325,9 @@ def test_the_guides_command_is_understood(
         ("--dataset-name multi_turn --num-prompts 2", "is a conversation: --backend openai-chat"),
     ],
 )
-def test_mistakes_are_named(stub: Stub, flags: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_are_named(
+    stub: DelayedServer, flags: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["bench", "serve", "--port", str(stub.port), *flags.split()]) == 2
     assert said in capsys.readouterr().err
 

@@ -9,6 +9,8 @@ GROUP = CommandGroup(
     about="Measures, and shows how near a result is to the limit of the machine, measured in the same run.",
     actions={
         "serve": "measure a running server over its API",
+        "compare": "compare two servers, or two settings of one",
+        "sweep": "find the highest rate that a server takes within bounds of latency",
         "kernels": "time each op at the shapes of a model, as a share of the machine's limit",
         "latency": "time one batch of equal requests, repeated",
         "throughput": "time many requests that are all there at once",

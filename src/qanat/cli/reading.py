@@ -27,6 +27,16 @@ def read_action(
     Raises:
         ConfigError: an unknown flag, or a value that its flag does not take; names the flag.
     """
+    values, words = read_values(command, arguments)
+    return options(**values), words
+
+
+def read_values(command: Command, arguments: Sequence[str]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The flags that were given, by field name, and the words beside them.
+
+    Raises:
+        ConfigError: an unknown flag, or a value that its flag does not take; names the flag.
+    """
     own = {one.flag.removeprefix("--"): one for one in command.options}
     grammar = Grammar.of(own.values(), with_known_flags=False)
     line = read_command_line(arguments, grammar)
@@ -36,8 +46,7 @@ def read_action(
         tell(f"{note.field}: {note.why}")
     for name, setting in settings.items():
         own[name].check(setting.value, setting.origin)
-    values: dict[str, Any] = {name.replace("-", "_"): setting.value for name, setting in settings.items()}
-    return options(**values), line.words
+    return {name.replace("-", "_"): setting.value for name, setting in settings.items()}, line.words
 
 
 def say_json(data: Any) -> None:

@@ -46,6 +46,8 @@ class LoadRecord:
         beat_delays_s: how late the event loop was, every `BEAT_S`.
         cpu_s: processor time of this process in it.
         num_opened: connections opened.
+        num_pieces: in which the answers came.
+        reading_cpu_s: processor time of reading them, after the run.
         is_stopped: it was ended before all was sent.
     """
 
@@ -55,6 +57,8 @@ class LoadRecord:
     beat_delays_s: list[float] = field(default_factory=list)
     cpu_s: float = 0.0
     num_opened: int = 0
+    num_pieces: int = 0
+    reading_cpu_s: float = 0.0
     is_stopped: bool = False
 
     @property

@@ -184,6 +184,8 @@ def _client_figures(outcome: Outcome) -> dict[str, Any]:
         "loop_delay_ms": _spread(sorted(load.beat_delays_s)),
         "cpu_share": load.cpu_s / load.wall_s if load.wall_s > 0 else 0.0,
         "num_connections": load.num_opened,
+        "num_pieces": load.num_pieces,
+        "reading_cpu_s": load.reading_cpu_s,
         "num_file_bytes": outcome.num_file_bytes,
     }
 

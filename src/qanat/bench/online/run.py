@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -190,11 +191,14 @@ def _rate(wish: ServeWish, prompts: Sequence[Prompt]) -> float:
 def _read(record: LoadRecord, store: Store, target: Target, *, has_text: bool) -> list[Answer]:
     """Reads every recording, and gives its bytes back at once."""
     answers = []
+    cpu_s = time.process_time()
+    record.num_pieces = sum(len(recording.times_ns) for recording in record.recordings)
     for recording in record.recordings:
         answer = read_answer(recording, store.read(recording), record.start_ns, has_text=has_text)
         answer.message = target.hide(answer.message)
         answers.append(answer)
         recording.forget()
+    record.reading_cpu_s = time.process_time() - cpu_s
     return sorted(answers, key=lambda answer: answer.index)
 
 

@@ -81,12 +81,23 @@ def read(arguments: Sequence[str]) -> tuple[BenchServeFlags, ServeWish]:
     Raises:
         ConfigError: a flag that is not known, is not offered, or has no effect.
     """
-    from qanat.cli.bench_actions.serve_wish import always_so, read_wish, refuse_flags
+    from qanat.cli.bench_actions.serve_wish import refuse_flags
 
     refuse_flags(arguments)
     options, words = read_action(COMMAND, BenchServeFlags, arguments)
     if words:
         raise ConfigError(f"{words[0]} belongs to no flag; a server is named with --base-url.")
+    return options, checked(options)
+
+
+def checked(options: BenchServeFlags) -> ServeWish:
+    """The run that flags ask for; what could not be written after it is refused before.
+
+    Raises:
+        ConfigError: a value that cannot be, or a flag that has no effect.
+    """
+    from qanat.cli.bench_actions.serve_wish import always_so, read_wish
+
     saves = options.save_result or options.append_result
     for name in ("save_detailed", "result_dir", "result_filename"):
         if getattr(options, name) and not saves:
@@ -97,7 +108,7 @@ def read(arguments: Sequence[str]) -> tuple[BenchServeFlags, ServeWish]:
     if saves:
         _make_folder(options)
     tell_decisions(list(always_so(options)))
-    return options, wish
+    return wish
 
 
 def measure(wish: ServeWish, *, is_quiet: bool = False) -> ServeResult:
