@@ -10,6 +10,7 @@ NB_MODULE(_module, m) {
     bind_arena(m);
     bind_tape(m);
     bind_step_inputs(m);
+    bind_draft_inputs(m);
     bind_packed(m);
     bind_products(m);
     bind_shared_rows(m);

@@ -62,6 +62,7 @@ void bind_limits(nb::module_& m);
 void bind_arena(nb::module_& m);
 void bind_tape(nb::module_& m);
 void bind_step_inputs(nb::module_& m);
+void bind_draft_inputs(nb::module_& m);
 void bind_packed(nb::module_& m);
 void bind_products(nb::module_& m);
 void bind_shared_rows(nb::module_& m);

@@ -26,6 +26,21 @@ void bind_products(nb::module_& m) {
     m.def("gather", [](Address ids, size_t num_rows, Address table, size_t table_rows, size_t row_bytes, Address out) {
         submit([=] { run_gather(at<const int64_t>(ids), num_rows, at(table), table_rows, row_bytes, at(out)); });
     });
+    m.def("join", [](const nb::typed<nb::list, nb::typed<nb::tuple, Address, size_t, size_t>>& parts, size_t num_rows,
+                     Address out) {
+        std::vector<JoinedPart> own;
+        for (const nb::handle one : parts) {
+            const nb::tuple t = nb::borrow<nb::tuple>(one);
+            own.push_back({at(nb::cast<Address>(t[0])), nb::cast<size_t>(t[1]), nb::cast<size_t>(t[2])});
+        }
+        submit([=, own = std::move(own)] { run_join(own, num_rows, at(out)); });
+    });
+    m.def("scatter", [](Address rows, Address places, size_t num_rows, size_t row_bytes, Address table, size_t table_rows) {
+        submit([=] { run_scatter(at(rows), at<const int64_t>(places), num_rows, row_bytes, at(table), table_rows); });
+    });
+    m.def("known_tokens", [](Address choice, size_t num_rows, Address out) {
+        submit([=] { run_known_tokens(at<const int64_t>(choice), num_rows, at<int64_t>(out)); });
+    });
     m.def("experts", [](const RowsTuple& x, Address ready_rows, size_t num_rows, Address ids, size_t top_k,
                         const PackedMatrix* gate_up, const PackedMatrix* down, Address out, bool is_out_bf16) {
         const Rows rows = rows_of(x);

@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "../runtime/arena.hpp"
+#include "../runtime/draft_inputs.hpp"
 #include "../runtime/step_inputs.hpp"
 
 namespace qanat {
@@ -18,8 +19,12 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) {
 
 PyType_Slot region_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)}, {0, nullptr}};
 
-// (addresses of tokens, blocks and draw, first position, end, number of blocks, state's id): see `StepRequest`.
-using RequestTuple = nb::typed<nb::tuple, Address, Address, Address, size_t, size_t, size_t, int32_t>;
+// (addresses of tokens, blocks and draw, first position, end, number of blocks, state's id, batch row): see `StepRequest`.
+using RequestTuple = nb::typed<nb::tuple, Address, Address, Address, size_t, size_t, size_t, int32_t, size_t>;
+
+// (addresses of tokens, blocks and draw, first position, end, first entry, number of blocks, of drafts, batch row): see
+// `DraftRequest`.
+using DraftTuple = nb::typed<nb::tuple, Address, Address, Address, size_t, size_t, size_t, size_t, size_t, size_t>;
 
 }  // namespace
 
@@ -61,14 +66,14 @@ void bind_step_inputs(nb::module_& m) {
     using namespace nb::literals;
     nb::class_<StepInputs>(m, "StepInputs")
         .def("__init__", [](StepInputs* self, const std::vector<Address>& arrays, size_t max_tokens, size_t table_width,
-                            size_t block_size) {
-            if (arrays.size() != 10) throw std::invalid_argument("a step has ten arrays");
+                            size_t block_size, size_t ring_size) {
+            if (arrays.size() != 11) throw std::invalid_argument("a step has eleven arrays");
             const StepArrays to{at<int64_t>(arrays[0]), at<int64_t>(arrays[1]), at<int64_t>(arrays[2]),
                                 at<int32_t>(arrays[3]), at<int32_t>(arrays[4]), at<int32_t>(arrays[5]),
                                 at<int32_t>(arrays[6]), at<int32_t>(arrays[7]), at<int32_t>(arrays[8]),
-                                at<Draw>(arrays[9])};
-            new (self) StepInputs(to, max_tokens, table_width, block_size);
-        }, "arrays"_a, "max_tokens"_a, "table_width"_a, "block_size"_a)
+                                at<Draw>(arrays[9]), at<int64_t>(arrays[10])};
+            new (self) StepInputs(to, max_tokens, table_width, block_size, ring_size);
+        }, "arrays"_a, "max_tokens"_a, "table_width"_a, "block_size"_a, "ring_size"_a)
         .def("fill", [](StepInputs& self, const nb::typed<nb::list, RequestTuple>& requests) {
             std::vector<StepRequest> own;
             own.reserve(requests.size());
@@ -76,10 +81,36 @@ void bind_step_inputs(nb::module_& m) {
                 const nb::tuple t = nb::borrow<nb::tuple>(one);
                 own.push_back({at<const int32_t>(nb::cast<Address>(t[0])), at<const int32_t>(nb::cast<Address>(t[1])),
                                at<const Draw>(nb::cast<Address>(t[2])), nb::cast<size_t>(t[3]), nb::cast<size_t>(t[4]),
-                               nb::cast<size_t>(t[5]), nb::cast<int32_t>(t[6])});
+                               nb::cast<size_t>(t[5]), nb::cast<int32_t>(t[6]), nb::cast<size_t>(t[7])});
             }
             self.fill(own);
         }, "Writes a step's inputs.");
+}
+
+void bind_draft_inputs(nb::module_& m) {
+    using namespace nb::literals;
+    nb::class_<DraftInputs>(m, "DraftInputs")
+        .def("__init__", [](DraftInputs* self, const std::vector<Address>& arrays, size_t max_tokens, size_t max_requests,
+                            size_t num_later, size_t table_width, size_t block_size, size_t ring_size) {
+            if (arrays.size() != 12) throw std::invalid_argument("drafts have twelve arrays");
+            const DraftArrays to{at<int64_t>(arrays[0]), at<int64_t>(arrays[1]), at<int64_t>(arrays[2]),
+                                 at<int64_t>(arrays[3]), at<int64_t>(arrays[4]), at<int64_t>(arrays[5]),
+                                 at<int64_t>(arrays[6]), at<int32_t>(arrays[7]), at<int32_t>(arrays[8]),
+                                 at<int32_t>(arrays[9]), at<int32_t>(arrays[10]), at<Draw>(arrays[11])};
+            new (self) DraftInputs(to, max_tokens, max_requests, num_later, table_width, block_size, ring_size);
+        }, "arrays"_a, "max_tokens"_a, "max_requests"_a, "num_later"_a, "table_width"_a, "block_size"_a, "ring_size"_a)
+        .def("fill", [](DraftInputs& self, const nb::typed<nb::list, DraftTuple>& requests) {
+            std::vector<DraftRequest> own;
+            own.reserve(requests.size());
+            for (const nb::handle one : requests) {
+                const nb::tuple t = nb::borrow<nb::tuple>(one);
+                own.push_back({at<const int32_t>(nb::cast<Address>(t[0])), at<const int32_t>(nb::cast<Address>(t[1])),
+                               at<const Draw>(nb::cast<Address>(t[2])), nb::cast<size_t>(t[3]), nb::cast<size_t>(t[4]),
+                               nb::cast<size_t>(t[5]), nb::cast<size_t>(t[6]), nb::cast<size_t>(t[7]),
+                               nb::cast<size_t>(t[8])});
+            }
+            self.fill(own);
+        }, "Writes the inputs of a draft layer's passes.");
 }
 
 }  // namespace qanat

@@ -46,6 +46,16 @@ void run_gather(const int64_t* ids, size_t num_rows, const void* table, size_t t
 
 // Rounds groups first..last of a matrix. Takes no turn, as nothing is shared: several threads may each round their part.
 void run_rounding(const RoundingArguments& arguments, size_t first, size_t last);
+// Rows of several tensors side by side: `row_bytes` of each.
+struct JoinedPart {
+    const void* rows;
+    size_t row_bytes, stride_bytes;
+};
+void run_join(const std::vector<JoinedPart>& parts, size_t num_rows, void* out);
+// Rows of `row_bytes` each into a table that has them; those with a place below 0 are left out.
+void run_scatter(const void* rows, const int64_t* places, size_t num_rows, size_t row_bytes, void* table, size_t table_rows);
+// Tokens of a choice, 0 where it has none.
+void run_known_tokens(const int64_t* choice, size_t num_rows, int64_t* out);
 
 // What verified drafts have left, R entries each: (first, number) of the held rows that are absorbed now, and whether the
 // rows of this step are held. Null where nothing is ever held.

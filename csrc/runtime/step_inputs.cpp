@@ -3,22 +3,13 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "position_key.hpp"
+
 namespace qanat {
 
-namespace {
-
-// The key of a position's noise: `position_key` of qanat.kernels.reference.gumbel.
-uint64_t position_key(uint64_t key, uint64_t position) {
-    uint64_t z = (key ^ position) + 0x9E3779B97F4A7C15ull;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
-    return z ^ (z >> 31);
-}
-
-}  // namespace
-
-StepInputs::StepInputs(const StepArrays& arrays, size_t max_tokens, size_t table_width, size_t block_size)
-    : to_(arrays), max_tokens_(max_tokens), table_width_(table_width), block_size_(block_size) {}
+StepInputs::StepInputs(const StepArrays& arrays, size_t max_tokens, size_t table_width, size_t block_size,
+                       size_t ring_size)
+    : to_(arrays), max_tokens_(max_tokens), table_width_(table_width), block_size_(block_size), ring_size_(ring_size) {}
 
 void StepInputs::fill(const std::vector<StepRequest>& requests) {
     size_t token = 0;
@@ -41,6 +32,7 @@ void StepInputs::fill(const std::vector<StepRequest>& requests) {
                                static_cast<int64_t>(position % block_size_);
             to_.draws[token] = *own.draw;
             to_.draws[token].key = position_key(own.draw->key, position + 1);
+            if (ring_size_) to_.places[token] = static_cast<int64_t>(own.row * ring_size_ + position % ring_size_);
         }
         to_.query_starts[i + 1] = static_cast<int32_t>(token);
     }
@@ -51,6 +43,7 @@ void StepInputs::fill(const std::vector<StepRequest>& requests) {
 void StepInputs::pad(size_t num_tokens, size_t num_requests) {
     for (int64_t* values : {to_.token_ids, to_.positions, to_.slots})
         std::fill(values + num_tokens, values + std::max(num_tokens, num_tokens_), 0);
+    std::fill(to_.places + num_tokens, to_.places + std::max(num_tokens, num_tokens_), -1);
     std::fill(to_.draws + num_tokens, to_.draws + std::max(num_tokens, num_tokens_), Draw{});
     for (int32_t* values : {to_.query_lens, to_.seq_lens, to_.num_computed, to_.state_ids})
         std::fill(values + num_requests, values + std::max(num_requests, num_requests_), 0);

@@ -49,6 +49,10 @@ class KnowingDrafter:
     vocab_size: int
     chance: random.Random = field(default_factory=lambda: random.Random(5))
     capture_s: float = 0.0
+    ring: None = None
+
+    def pause(self) -> None:
+        """Nothing is kept."""
 
     def propose(self, works: Sequence[RowWork], max_drafts: Sequence[int]) -> list[list[int]]:
         return [self._drafts(work, most) for work, most in zip(works, max_drafts, strict=True)]

@@ -14,7 +14,8 @@ from qanat.kernels.native import module
 from qanat.models.decoder import CausalLM
 from qanat.models.dummy import load_dummy
 from qanat.scheduler.draft_lengths import DraftLengths
-from qanat.worker.workspace import MAX_PENDING_ROWS
+from qanat.worker.hidden_ring import WINDOW
+from qanat.worker.workspace import RING_SIZE
 from tests.support.drafting import GRAPHS, NUM_DRAFTS, Recorded, speculate
 from tests.support.forward import ForwardRunner
 from tests.support.providers import best_kernels  # noqa: F401
@@ -76,24 +77,35 @@ def test_a_resumed_request_drafts_as_before(model: CausalLM) -> None:
     check(model, recorded, 9)
 
 
+class Pausing(DraftLengths):
+    """No drafts for so many steps from the fifth on."""
+
+    def __init__(self, num_paused: int) -> None:
+        super().__init__(NUM_DRAFTS, is_adaptive=False)
+        self.num_steps, self.num_paused = 0, num_paused
+
+    def begin_step(self, decoding: Sequence[object]) -> int:
+        self.num_steps += 1
+        return 0 if 4 < self.num_steps <= 4 + self.num_paused else NUM_DRAFTS
+
+
+@pytest.mark.parametrize("graphs", [None, GRAPHS], ids=["eager", "graphs"])
+def test_drafts_after_a_short_pause_are_as_without_it(model: CausalLM, graphs: GraphSettings | None) -> None:
+    """Steps without drafts have left their hidden rows in the ring."""
+    if graphs is not None and not module.is_built():
+        pytest.skip(module.why_not())
+    _, recorded = speculate(model, [("a", 20, 80), ("b", 70, 70)], graphs, lengths=Pausing(WINDOW - 1))
+    after = [one for one in recorded.drafts if len(one[0]) > 20 + WINDOW]
+    assert after
+    check(model, recorded, 9)
+
+
 def test_the_draft_cache_lapses_and_begins_anew(model: CausalLM) -> None:
     """Drafts are off for longer than rows are kept, then on: output stays, and drafts come again."""
-
-    class Pausing(DraftLengths):
-        def __init__(self) -> None:
-            super().__init__(NUM_DRAFTS, is_adaptive=False)
-            self.num_steps = 0
-
-        def begin_step(self, decoding: Sequence[object]) -> None:
-            self.num_steps += 1
-
-        def length(self, running: object) -> int:
-            return 0 if 4 < self.num_steps < 4 + MAX_PENDING_ROWS + 20 else NUM_DRAFTS
-
     requests = [("a", 10, 150)]
     plain = run(model, [make_request("a", random_prompt(10, 10), 150, temperature=0.0)])
-    answers, recorded = speculate(model, requests, lengths=Pausing())
+    answers, recorded = speculate(model, requests, lengths=Pausing(RING_SIZE + 20))
     assert answers.comparable() == plain.comparable()
     lengths = [len(tokens) for tokens, _ in recorded.drafts]
     gap = max(after - before for before, after in zip(lengths, lengths[1:], strict=False))
-    assert gap > MAX_PENDING_ROWS and lengths[-1] > 130
+    assert gap > RING_SIZE and lengths[-1] > 130

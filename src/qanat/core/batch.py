@@ -161,9 +161,11 @@ class StepOutput(msgspec.Struct, frozen=True):
         rows: one entry per scheduled row, in batch order.
         graph: how the pass ran; None if whoever computed it does not tell.
         draft_s: seconds that making the drafts took.
+        draft_capture_s: seconds beside them that capturing graphs for it took.
     """
 
     step_id: int
     rows: list[RowOutput]
     graph: GraphUse | None = None
     draft_s: float = 0.0
+    draft_capture_s: float = 0.0

@@ -50,6 +50,10 @@ class SpeculationCounter:
             for position in range(num_accepted):
                 self._accepted[position] += 1
 
+    def add_plain_rows(self, num_rows: int) -> None:
+        """Decoding rows for which no drafts were allowed."""
+        self._lengths[0] += num_rows
+
     def add_step(self, draft_s: float) -> None:
         """Seconds that making a step's drafts took."""
         self._draft_s += draft_s

@@ -96,6 +96,28 @@ def choose_tokens(scores: Tensor, num_valid: int, draws: Tensor | None = None) -
 
 
 @op(row_invariant=True)
+def known_tokens(choice: Tensor) -> Tensor:
+    """Tokens [T] int64 of what `choose_tokens` gave [2, T], as further rows may read them: 0 where there is none."""
+    return _choice.known_tokens(choice)
+
+
+@op(row_invariant=True)
+def join_rows(parts: Sequence[Tensor]) -> Tensor:
+    """Rows [T, C1], [T, C2], ... of one type side by side -> [T, C1 + C2 + ...]."""
+    return torch.cat(tuple(parts), -1)
+
+
+@op(row_invariant=True)
+def store_rows(x: Tensor, places: Tensor, table: Tensor) -> Tensor:
+    """The table [S, C] with rows x [T, C] at `places` [T] int64, each another one; rows with -1 are left out.
+
+    It is changed in place and has the type of x.
+    """
+    known = places >= 0
+    return table.index_copy_(0, places[known], x[known])
+
+
+@op(row_invariant=True)
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     """The gated unit silu(gate) * up, both [T, C]."""
     return _mlp.swiglu(gate, up)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from qanat.config.model_config import ModelConfig
+from qanat.kernels import ops
 from qanat.kernels.packing import is_packed
 from qanat.kernels.rows import RowFormat, Rows
 from qanat.layers.context import ForwardContext
@@ -142,7 +143,7 @@ class MtpDecoder(nn.Module):
 
     def forward(self, embedded: Tensor, hidden: Tensor, context: ForwardContext) -> Tensor:
         """Embedded tokens and hidden rows, both [T, C] -> [T, C] behind the final norm."""
-        pair = torch.cat((self.pre_fc_norm_embedding(embedded), self.pre_fc_norm_hidden(hidden)), -1)
+        pair = ops.join_rows((self.pre_fc_norm_embedding(embedded), self.pre_fc_norm_hidden(hidden)))
         x, residual = self.fc(pair, context), None
         for layer in self.layers:
             x, residual = layer(x, residual, context)

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from qanat.config.eagle3 import NUM_TAPS, Eagle3Config
 from qanat.core.errors import CheckpointError
+from qanat.kernels import ops
 from qanat.kernels.recording import host_call
 from qanat.layers.attention import FullAttention
 from qanat.layers.context import ForwardContext
@@ -59,7 +60,7 @@ class Eagle3Layer(nn.Module):
     def forward(self, embedded: Tensor, hidden: Tensor, context: ForwardContext) -> tuple[Tensor, Tensor]:
         """Both [T, D] -> both (feed-forward output, residual stream before it)."""
         normed = self.hidden_norm(hidden)
-        attended = self.self_attn(torch.cat((self.input_layernorm(embedded), normed), -1), context)
+        attended = self.self_attn(ops.join_rows((self.input_layernorm(embedded), normed)), context)
         residual = normed if self.norm_before_residual else hidden
         rows, residual = self.post_attention_layernorm.add_shared(attended, residual, self.mlp.row_format)
         return self.mlp(rows, context), residual
@@ -123,7 +124,7 @@ class Eagle3Model(LoadedModel):
     @torch.inference_mode()
     def draft_inputs(self, hidden: Tensor, taps: Sequence[Tensor]) -> Tensor:
         """The three tapped rows in one, [T, D]."""
-        joined = torch.cat(tuple(taps), -1)
+        joined = ops.join_rows(taps)
         if self.input_norm is not None:
             joined = self.input_norm(joined)
         return self.fc.method.apply(self.fc, joined, None)

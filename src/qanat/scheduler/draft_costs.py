@@ -2,119 +2,97 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+import math
+from dataclasses import dataclass
 from typing import Protocol
 
-NEW_SHARE = 0.2
+NEW_SHARE = 0.1
 """Weight of a new measurement in a running estimate."""
+NUM_FIRST = 3
+"""Of so many first measurements the least counts: a step that is the first of its kind is slow."""
 NUM_FORGOTTEN_STEPS = 4000
-"""An estimate that was not confirmed for so many steps is dropped: the machine may have changed since."""
-BUCKET_GROWTH = 1.19
-"""Numbers of rows are told apart in steps of about a fifth."""
+"""An estimate that was not confirmed for so many measurements is dropped: the machine may have changed since."""
+GROUP_GROWTH = 1.2
+"""Numbers of requests are told apart in steps of a fifth."""
+
+
+def group_of(num_requests: int) -> int:
+    """Which numbers of requests are taken to cost alike; ascending."""
+    return (
+        num_requests
+        if num_requests < 6
+        else 5 + math.floor(math.log(num_requests / 5) / math.log(GROUP_GROWTH))
+    )
 
 
 class StepCosts(Protocol):
-    """Seconds of the two parts of a step, for the choice of draft lengths."""
+    """Seconds of whole steps without prefill, for the choice of draft lengths."""
 
-    def pass_s(self, num_rows: int) -> float:
-        """A pass of the model over so many rows; 0 while nothing is known."""
+    def step_s(self, num_requests: int, length: int) -> float:
+        """A step in which so many requests may have so many drafts each; 0 while nothing is known of it."""
 
-    def draft_s(self, num_requests: int) -> float:
-        """One more draft for each of so many requests; 0 while nothing is known."""
+    def observe(self, num_requests: int, length: int, step_s: float) -> None:
+        """Takes such a step into account."""
 
-    def observe(
-        self, num_rows: int, pass_s: float, num_requests: int, num_drafts: int, draft_s: float
-    ) -> None:
-        """Takes a step without prefill into account.
 
-        Args:
-            num_rows: that the model computed.
-            pass_s: what that took, sampling and scheduling included.
-            num_requests: for which drafts were made.
-            num_drafts: most of one request.
-            draft_s: what making them took.
-        """
+@dataclass(slots=True)
+class _Estimate:
+    """Seconds of one kind of step, how often it was measured, and when last."""
+
+    step_s: float
+    num_seen: int
+    last_seen: int
 
 
 class MeasuredCosts:
-    """Running estimates by the number of rows, in buckets; between buckets it is interpolated.
+    """Running estimates by the number of requests and the length of drafts; between lengths it is interpolated.
 
-    Beyond the largest number measured the cost is taken to stay as it is: so longer drafts are tried, and measured.
+    They hold whatever a step of that kind does: making drafts, verifying them, drafts that are not found or not wanted
+    for some of the requests, scheduling.
     """
 
     def __init__(self) -> None:
-        self._passes = _Table()
-        self._drafts = _Table()
-
-    def pass_s(self, num_rows: int) -> float:
-        """See `StepCosts`."""
-        return self._passes.at(num_rows)
-
-    def draft_s(self, num_requests: int) -> float:
-        """See `StepCosts`."""
-        return self._drafts.at(num_requests)
-
-    def observe(
-        self, num_rows: int, pass_s: float, num_requests: int, num_drafts: int, draft_s: float
-    ) -> None:
-        """See `StepCosts`."""
-        self._passes.add(num_rows, pass_s)
-        if num_requests and num_drafts:
-            self._drafts.add(num_requests, draft_s / num_drafts)
-
-
-class _Table:
-    """Seconds by a number, ascending in the number: a larger step is never taken to be cheaper than a smaller one."""
-
-    def __init__(self) -> None:
-        self._sizes: list[int] = []
-        self._seconds: list[float] = []
-        self._seen: list[int] = []
+        self._groups: dict[int, dict[int, _Estimate]] = {}
         self._now = 0
+        self._last = (0, -1)
 
-    def add(self, size: int, seconds: float) -> None:
-        """Folds a measurement into its bucket."""
+    def step_s(self, num_requests: int, length: int) -> float:
+        """See `StepCosts`."""
+        known = self._groups.get(group_of(num_requests), {})
+        if length in known:
+            return known[length].step_s
+        below = max((one for one in known if one < length), default=None)
+        above = min((one for one in known if one > length), default=None)
+        if below is None or above is None:
+            return 0.0
+        share = (length - below) / (above - below)
+        return known[below].step_s + share * (known[above].step_s - known[below].step_s)
+
+    def observe(self, num_requests: int, length: int, step_s: float) -> None:
+        """See `StepCosts`. The first step of another kind than the one before does not count."""
+        group = group_of(num_requests)
+        last, self._last = self._last, (group, length)
+        if last != self._last:
+            return
         self._now += 1
-        index = self._index(size)
-        if index is None:
-            index = bisect_left(self._sizes, size)
-            self._sizes.insert(index, size)
-            self._seconds.insert(index, seconds)
-            self._seen.insert(index, self._now)
-        else:
-            known = self._seconds[index]
-            # One slow step, of a busy machine or the first of its kind, does not count in full.
-            self._seconds[index] = known + NEW_SHARE * (min(seconds, 2 * known) - known)
-            self._seen[index] = self._now
+        known = self._groups.setdefault(group, {})
+        own = known.get(length)
+        if own is None:
+            known[length] = _Estimate(step_s, 1, self._now)
+            return
+        own.num_seen += 1
+        own.last_seen = self._now
+        if own.num_seen <= NUM_FIRST:
+            own.step_s = min(own.step_s, step_s)
+        else:  # one slow step of a busy machine does not count in full
+            own.step_s += NEW_SHARE * (min(step_s, 1.5 * own.step_s) - own.step_s)
         if not self._now % NUM_FORGOTTEN_STEPS:
             self._forget()
 
-    def at(self, size: int) -> float:
-        """The estimate; 0 while nothing is known."""
-        sizes, seconds = self._sizes, self._seconds
-        if not sizes:
-            return 0.0
-        index = bisect_left(sizes, size)
-        if index == len(sizes):
-            return max(seconds)
-        if index == 0 or sizes[index] == size:
-            return max(seconds[: index + 1])
-        low, high = max(seconds[:index]), max(seconds[: index + 1])
-        share = (size - sizes[index - 1]) / (sizes[index] - sizes[index - 1])
-        return low + share * (high - low)
-
-    def _index(self, size: int) -> int | None:
-        """The bucket that a number falls into."""
-        place = bisect_left(self._sizes, size)
-        for index in (place, place - 1):
-            if 0 <= index < len(self._sizes):
-                near = self._sizes[index]
-                if max(size, near) < min(size, near) * BUCKET_GROWTH:
-                    return index
-        return None
-
     def _forget(self) -> None:
-        kept = [i for i, seen in enumerate(self._seen) if self._now - seen < NUM_FORGOTTEN_STEPS]
-        self._sizes = [self._sizes[i] for i in kept]
-        self._seconds = [self._seconds[i] for i in kept]
-        self._seen = [self._seen[i] for i in kept]
+        for group, known in self._groups.items():
+            self._groups[group] = {
+                length: one
+                for length, one in known.items()
+                if self._now - one.last_seen < NUM_FORGOTTEN_STEPS
+            }

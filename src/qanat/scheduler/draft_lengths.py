@@ -5,26 +5,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from qanat.core.speculation import SpeculationCounter, SpeculationCounts
-from qanat.scheduler.draft_costs import MeasuredCosts, StepCosts
+from qanat.scheduler.acceptance import Acceptance
+from qanat.scheduler.draft_costs import MeasuredCosts, StepCosts, group_of
 from qanat.scheduler.live_request import RunningRequest
+from qanat.scheduler.useless_drafts import UselessDrafts
 
-OWN_SHARE, COMMON_SHARE = 0.12, 0.01
-"""Weights of one draft's outcome in the estimate of its request, and in that of all requests."""
-HOPE = 0.6
-"""Acceptance that is assumed while nothing is known, and that estimates without news drift back to."""
-DRIFT = 0.003
-"""How fast they do, for each step without drafts: after some hundred steps drafting is tried again."""
 NUM_STEPS_KEPT = 4
 """For so many steps the batch's length holds: to choose costs more than it can gain in that time."""
-LEAST_GAIN = 0.02
+LEAST_GAIN = 0.03
 """Another length must promise so much more output per second than the present one."""
+FIRST_PAUSE_STEPS, LONGEST_PAUSE_STEPS = 256, 8192
+"""Where drafts do not pay they are tried again after so many steps, twice as many each time, and at last so many."""
+PLAIN_STEPS_MEASURED = 16
+"""Every so many steps without drafts, one is measured."""
+MAX_BLIND_TRIALS = 4
+"""So often something is tried that no step told the cost of, as where there is prefill in all of them."""
+HOPELESS = 0.9
+"""Drafts that promise less than this share of what plain steps yield are not tried with more requests at first."""
 
 
 class DraftLengths:
     """Chooses, for the batch and then for each request, the number of drafts that promises most output per second.
 
-    A request whose drafts agree with probability p gets 1 + p + ... + p^k tokens from a step with k of them. The
-    batch's k is the best for all together; a request for which the last of them is worth less than its row has fewer.
+    For a number of requests (about), steps without drafts and with the most are measured first, a few each; then the
+    length is the one with the best ratio of tokens, by acceptance, to seconds, as measured. Where that is none, steps
+    are those of plain decoding until drafts are tried again. A request for which the last of the batch's drafts is
+    worth less than its row has fewer.
 
     Args:
         max_draft_tokens: most drafts of a request in a step.
@@ -39,99 +45,119 @@ class DraftLengths:
         self._is_adaptive = is_adaptive
         self._costs = costs or MeasuredCosts()
         self._counter = SpeculationCounter(max_draft_tokens)
-        self._common = HOPE
-        self._found = 1.0
+        self._useless = UselessDrafts()
+        self._acceptance = Acceptance(max_draft_tokens)
         self._length = max_draft_tokens
         self._row_price = 0.0
-        self._chosen_for = 0
-        self._num_kept = 0
+        self._group = 0
+        self._num_left = 0
+        self._pause_steps = FIRST_PAUSE_STEPS
+        self._is_trial = self._is_hopeless = False
+        self._num_plain = self._num_blind = 0
 
-    def begin_step(self, decoding: Sequence[RunningRequest]) -> None:
-        """Chooses the batch's length, where that is due."""
-        if not self._is_adaptive or not decoding:
-            return
-        self._num_kept += 1
-        is_other = abs(len(decoding) - self._chosen_for) * 8 > self._chosen_for
-        if is_other or self._num_kept >= NUM_STEPS_KEPT:
-            self._choose(decoding)
-        if not self._length:
-            self._common += DRIFT * (HOPE - self._common)
+    def begin_step(self, decoding: Sequence[RunningRequest]) -> int:
+        """Chooses the batch's length, where that is due; returns it. Without drafts nobody's length need be asked."""
+        if self._is_adaptive and decoding:
+            self._num_left -= 1
+            if self._num_left < 0 or group_of(len(decoding)) != self._group:
+                self._choose(decoding)
+        return self._length
 
     def length(self, running: RunningRequest) -> int:
         """Drafts of one request in this step."""
-        if not self._is_adaptive:
-            return self._most
-        length, acceptance = self._length, self._acceptance(running)
-        if length and self._row_price:
-            worth = 1.0
-            for position in range(length):
-                worth *= acceptance
-                if worth < self._row_price:
-                    length = position
-                    break
-        if not length and running.live.acceptance >= 0:
-            running.live.acceptance += DRIFT * (self._common - running.live.acceptance)
-        return length
+        length = self._length
+        if not self._is_adaptive or self._is_trial or not self._row_price:
+            return length
+        worths = self._acceptance.worths(running, length)
+        own = next((place for place, worth in enumerate(worths) if worth < self._row_price), length)
+        if not own:
+            self._acceptance.drift(running)
+        return own
 
     def observe(self, running: RunningRequest, num_allowed: int, num_drafted: int, num_accepted: int) -> None:
         """Takes the outcome of a request's drafts into account."""
         self._counter.add_row(num_allowed, num_drafted, num_accepted)
-        live = running.live
-        live.num_drafted += num_drafted
-        live.num_accepted += num_accepted
-        if not self._is_adaptive or not num_allowed:
-            return
-        self._found += COMMON_SHARE * ((num_drafted / num_allowed) - self._found)
-        if not num_drafted:
-            return
-        own = self._acceptance(running)
-        for outcome in (1.0,) * num_accepted + (0.0,) * (num_accepted < num_drafted):
-            own += OWN_SHARE * (outcome - own)
-            self._common += COMMON_SHARE * (outcome - self._common)
-        live.acceptance = own
+        self._useless.observe(num_drafted, num_accepted)
+        running.live.num_drafted += num_drafted
+        running.live.num_accepted += num_accepted
+        if self._is_adaptive and num_allowed:
+            self._acceptance.observe(running, num_allowed, num_drafted, num_accepted)
 
-    def observe_step(self, drafted: Sequence[int], pass_s: float, draft_s: float) -> None:
+    def observe_plain(self, num_requests: int) -> None:
+        """Counts the rows of a step in which nobody might have drafts."""
+        self._counter.add_plain_rows(num_requests)
+
+    def observe_step(self, num_requests: int, length: int, step_s: float, draft_s: float) -> None:
         """Takes the cost of a step without prefill into account.
 
         Args:
-            drafted: drafts of each request that decoded.
-            pass_s: seconds without those of drafting.
+            num_requests: that decoded.
+            length: the batch's.
+            step_s: seconds of all of it.
             draft_s: seconds of drafting.
         """
-        self._counter.add_step(draft_s)
-        num_drafting = len(drafted) - drafted.count(0)
-        self._costs.observe(
-            len(drafted) + sum(drafted), pass_s, num_drafting, max(drafted, default=0), draft_s
-        )
+        if length:
+            self._counter.add_step(draft_s)
+        elif self._num_left > NUM_STEPS_KEPT:  # a pause: its cost is known
+            self._num_plain += 1
+            if self._num_plain % PLAIN_STEPS_MEASURED > 1:
+                return
+        if self._is_adaptive:
+            self._costs.observe(num_requests, length, step_s)
 
     def counts(self) -> SpeculationCounts:
         """What became of drafts so far."""
         return self._counter.counts()
 
-    def _acceptance(self, running: RunningRequest) -> float:
-        own = running.live.acceptance
-        return own if own >= 0 else self._common
-
     def _choose(self, decoding: Sequence[RunningRequest]) -> None:
-        """The length for which the batch yields most tokens per second, with a bonus for the present one."""
-        self._num_kept, self._chosen_for = 0, len(decoding)
-        costs, num_requests = self._costs, len(decoding)
-        worths = [1.0] * num_requests
-        acceptances = [self._acceptance(running) for running in decoding]
-        num_tokens = float(num_requests)
-        rates: list[float] = []
+        """The length for which the batch yields most tokens per second, or one of which nothing is known yet."""
+        num_requests, costs = len(decoding), self._costs
+        group, was_trial = group_of(num_requests), self._is_trial
+        is_other = group != self._group
+        grew_hopeless = group > self._group and not self._length and self._is_hopeless
+        self._group, self._is_trial, self._num_left = group, False, NUM_STEPS_KEPT - 1
+        unknown = next((one for one in (self._most, 0) if not costs.step_s(num_requests, one)), None)
+        if unknown is not None:
+            self._num_blind += 1
+            if (unknown and grew_hopeless) or self._num_blind > MAX_BLIND_TRIALS:
+                self._num_blind = 0
+                self._pause()
+            else:
+                self._length, self._is_trial = unknown, True
+            return
+        self._num_blind = 0
+        rates = self._rates(decoding)
+        best = max(range(len(rates)), key=rates.__getitem__)
+        present = self._length if not is_other and not was_trial else 0
+        if rates[best] <= rates[present] * (1 + LEAST_GAIN):
+            best = present
+        self._is_hopeless = max(rates[1:]) < HOPELESS * rates[0]
+        if best:
+            self._pause_steps = FIRST_PAUSE_STEPS
+        elif not self._length and not is_other and not was_trial:
+            self._length, self._is_trial = max(range(1, len(rates)), key=rates.__getitem__), True
+            self._pause_steps = min(2 * self._pause_steps, LONGEST_PAUSE_STEPS)
+            return
+        else:
+            self._pause()
+            return
+        self._length = best
+        extra_s = costs.step_s(num_requests, best) - costs.step_s(num_requests, 0)
+        self._row_price = rates[best] * extra_s / (num_requests * best)
+
+    def _pause(self) -> None:
+        self._length, self._num_left = 0, self._pause_steps
+
+    def _rates(self, decoding: Sequence[RunningRequest]) -> list[float]:
+        """Tokens per second that each length promises, 0 first."""
+        num_requests = len(decoding)
+        of_place = [0.0] * self._most
+        for running in decoding:
+            for place, worth in enumerate(self._acceptance.worths(running, self._most)):
+                of_place[place] += worth
+        rates, num_tokens = [], float(num_requests)
         for length in range(self._most + 1):
             if length:
-                worths = [worth * one for worth, one in zip(worths, acceptances, strict=True)]
-                num_tokens += self._found * sum(worths)
-            num_rows = num_requests * (1 + self._found * length)
-            seconds = costs.pass_s(round(num_rows)) + length * costs.draft_s(num_requests)
-            if not seconds:  # nothing is known: trying tells
-                return
-            rates.append(num_tokens / seconds)
-        best = max(range(len(rates)), key=rates.__getitem__)
-        if rates[best] > rates[self._length] * (1 + LEAST_GAIN) or best == self._length:
-            self._length = best
-        length = self._length
-        extra_s = costs.pass_s(num_requests * (1 + length)) - costs.pass_s(num_requests)
-        self._row_price = rates[length] * extra_s / (num_requests * length) if length else 0.0
+                num_tokens += self._acceptance.found_share * of_place[length - 1]
+            rates.append(num_tokens / self._costs.step_s(num_requests, length))
+        return rates

@@ -24,14 +24,14 @@ class LiveRequest:
         num_prior_outputs: output tokens that it brought along.
         num_prompt_logprobs: entries reported so far; a recomputed prompt yields them again.
         num_drafted, num_accepted: drafts verified for it so far, and those of them that became output.
-        acceptance: estimate of the share of drafts that agree; below 0 while nothing is known.
+        draft_surplus: by how much more of its drafts are right than of others', estimated.
         num_lost_tokens: that it had computed when it was last preempted.
         prefix_report: what the prefix cache did for it when it first began; None until then.
         first_scheduled_s, first_token_s, last_token_s: on the scheduler's clock, None until then.
     """
 
     __slots__ = (
-        "acceptance",
+        "draft_surplus",
         "first_scheduled_s",
         "first_token_s",
         "last_token_s",
@@ -61,7 +61,7 @@ class LiveRequest:
         self.num_prior_outputs = request.num_output_tokens
         self.num_prompt_logprobs = 0
         self.num_drafted = self.num_accepted = 0
-        self.acceptance = -1.0
+        self.draft_surplus = 0.0
         self.num_lost_tokens = 0
         self.prefix_report: PrefixReport | None = None
         self.first_scheduled_s: float | None = None

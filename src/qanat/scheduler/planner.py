@@ -36,6 +36,7 @@ class StepPlan:
         rows: the work, decodes before chunks.
         new_rows: requests that enter.
         decodes: requests of the leading `rows`, one token each, and drafts maybe.
+        draft_length: drafts that each of those may have at most.
         chunks: requests of the remaining `rows`; True if the chunk reaches the end of the known tokens, so that the
             row yields output.
     """
@@ -45,6 +46,7 @@ class StepPlan:
     rows: list[ScheduledRow] = field(default_factory=list)
     new_rows: list[NewRow] = field(default_factory=list)
     decodes: list[RunningRequest] = field(default_factory=list)
+    draft_length: int = 0
     chunks: list[tuple[RunningRequest, bool]] = field(default_factory=list)
 
 
@@ -85,7 +87,9 @@ class StepPlanner:
         self.parking.let_out()
         if self._running.prefilling:
             self._park()
-        if self._drafts is None:
+        if self._drafts is not None:
+            step.draft_length = self._drafts.begin_step(self._running.decoding)
+        if self._drafts is None or not step.draft_length:
             self._plan_decodes(step)
         else:
             self._plan_drafting(step, self._drafts)
@@ -143,7 +147,6 @@ class StepPlanner:
     def _plan_drafting(self, step: StepPlan, drafts: DraftLengths) -> None:
         """The same with room for drafts. Next tokens come first, and prompts have half of what is left."""
         decoding = self._running.decoding
-        drafts.begin_step(decoding)
         num_extra = step.budget - len(decoding)
         if self._running.prefilling or len(self._waiting):
             num_extra //= 2

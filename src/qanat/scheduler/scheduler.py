@@ -72,6 +72,7 @@ class Scheduler:
         )
         forecast = Forecast(self._waiting, self._running, self._pace, self._drain_pace, limits.max_num_seqs)
         self._bounds = QueueBounds(limits, self._waiting, self._running, forecast)
+        self._updated: StepPlan | None = None
         self._in_flight: dict[int, tuple[ScheduledBatch, StepPlan]] = {}
         self._num_added = 0
         self._next_step_id = 0
@@ -186,7 +187,11 @@ class Scheduler:
             )
         now_s = self._clock()
         if self._drafts is not None:
-            _observe_drafts(self._drafts, plan, output)
+            self._updated = plan
+            if plan.draft_length:
+                _observe_drafts(self._drafts, plan, output)
+            else:
+                self._drafts.observe_plain(len(plan.decodes))
         outputs: list[RequestOutput] = []
         self._update_decodes(plan, output.rows, now_s, outputs)
         for (running, is_last), row_output in zip(plan.chunks, output.rows[len(plan.decodes) :], strict=True):
@@ -203,11 +208,17 @@ class Scheduler:
         self._pace.observe(num_prefill_tokens, duration_s)
 
     def observe_decode(self, output: StepOutput, duration_s: float) -> None:
-        """Feeds, of a step without prefill, what the choice of draft lengths knows of costs."""
-        if self._drafts is not None:
-            capture_s = output.graph.capture_s if output.graph is not None else 0.0
-            drafted = [row.num_drafted for row in output.rows]
-            self._drafts.observe_step(drafted, duration_s - capture_s - output.draft_s, output.draft_s)
+        """Feeds what the choice of draft lengths knows of costs: the step that `update` took in last had no prefill."""
+        plan = self._updated
+        if self._drafts is None or plan is None:
+            return
+        capture_s = output.graph.capture_s if output.graph is not None else 0.0
+        self._drafts.observe_step(
+            len(plan.decodes),
+            plan.draft_length,
+            duration_s - capture_s - output.draft_capture_s,
+            output.draft_s,
+        )
 
     def expire(self) -> list[RequestOutput]:
         """Ends every request that has missed a deadline, and those whose turn it is but who are bound to miss one."""

@@ -115,6 +115,7 @@ class ModelRunner:
             maker,
             limits.logits_chunk_rows,
             limits.num_valid_token_ids,
+            None if self._drafter is None else self._drafter.ring,
         )
 
     def run(self, batch: ScheduledBatch) -> StepOutput:
@@ -138,9 +139,9 @@ class ModelRunner:
             absorb_before_copies(self._model, self._table, self._cache, batch.state_copies)
         works = update_rows(self._table, batch)
         copy_states(self._cache, batch.state_copies)
-        draft_s = 0.0
+        draft_s = draft_capture_s = 0.0
         if self._drafter is not None:
-            works, draft_s = self._with_drafts(self._drafter, works, batch)
+            works, draft_s, draft_capture_s = self._with_drafts(self._drafter, works, batch)
         # What can be done before the pass is: it leaves nothing of this code in the processor's caches.
         outputs = [RowOutput(work.row, [], num_drafted=len(work.drafts)) for work in works]
         pairs = list(zip(works, outputs, strict=True))
@@ -158,18 +159,21 @@ class ModelRunner:
             self._drafter.observe(works, forward.hidden, forward.taps)
             draft_s += time.monotonic() - start_s
         _drop_failed(outputs)
-        return StepOutput(batch.step_id, outputs, forward.use, draft_s)
+        return StepOutput(batch.step_id, outputs, forward.use, draft_s, draft_capture_s)
 
     def _with_drafts(
         self, drafter: Drafter, works: list[RowWork], batch: ScheduledBatch
-    ) -> tuple[list[RowWork], float]:
-        """The work with drafts where there may be any, and the seconds that making them took."""
+    ) -> tuple[list[RowWork], float, float]:
+        """The work with drafts where there may be any, the seconds that making them took, and those of capturing."""
         most = [row.max_draft_tokens for row in batch.rows]
         if not any(most):
-            return works, 0.0
+            if works[0].num_known == 1:
+                drafter.pause()
+            return works, 0.0, 0.0
         start_s = time.monotonic()
         drafts = drafter.propose(works, most)
-        return with_drafts(works, drafts), time.monotonic() - start_s - drafter.capture_s
+        spent_s = time.monotonic() - start_s - drafter.capture_s
+        return with_drafts(works, drafts), spent_s, drafter.capture_s
 
     def _sample(self, pairs: Sequence[_Pair], forward: Forward, ready: Scores | None) -> None:
         """Chooses the next tokens of these rows, for a part of them at a time; `ready` are the scores of all."""
@@ -198,6 +202,8 @@ class ModelRunner:
             places.append(next_place)
             next_place += 1 + len(work.drafts)
         index, going = 0, list(range(len(pairs)))
+        if self._group.size == 1:
+            going = self._take_plain(pairs, places, scores)
         while going:
             part = [pairs[i] for i in going]
             self._choose(part, scores.of([places[i] + index for i in going]))
@@ -206,6 +212,30 @@ class ModelRunner:
         for work, output in pairs:
             work.state.num_computed_tokens += max(0, len(output.token_ids) - 1)
             work.state.num_held = len(output.token_ids) if work.drafts else 0
+
+    def _take_plain(self, pairs: Sequence[_Pair], places: Sequence[int], scores: Scores) -> list[int]:
+        """Takes the tokens of rows whose choices need nothing but the scores; returns the places of the other rows.
+
+        Args:
+            pairs: rows.
+            places: where the scores of each begin.
+            scores: of all.
+        """
+        drawn, are_finite = scores.choice.tolist()
+        others: list[int] = []
+        for i, (work, output) in enumerate(pairs):
+            state, place, tokens = work.state, places[i], output.token_ids
+            end = place + 1 + len(work.drafts)
+            is_plain = not state.has_edits and state.edits is None and state.sampling.logprobs is None
+            if not is_plain or NO_TOKEN in drawn[place:end] or not all(are_finite[place:end]):
+                others.append(i)
+                continue
+            for token, draft in zip(drawn[place:end], (*work.drafts, NO_TOKEN), strict=True):
+                tokens.append(token)
+                if token != draft or token in state.stop_token_ids:
+                    break
+            state.append(tokens)
+        return others
 
     def _choose(self, pairs: Sequence[_Pair], scores: Scores) -> None:
         """Chooses one token of each row, on all ranks."""

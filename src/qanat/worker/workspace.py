@@ -33,10 +33,10 @@ Graphs keep one more such moment, without the scores and states, of as many toke
 the results of exchanges, T H f + N V f where ranks share the model. Inputs and results of what is called from Python
 between a graph's parts lie there like those of native ops.
 
-A draft layer adds the hidden rows that wait for it, of which a request has 64 + k + 1 at most and a graph as many as it
-has tokens; its passes are smaller than the moments above.
+A draft layer adds the hidden rows that wait for it, 64 of each request and those of two steps; its passes are smaller
+than the moments above.
 
-    drafts      (R (65 + k) + graph's tokens) H a
+    drafts      (64 R + 2 T) H a
 
 N = max(1 + k, 32 MiB / (V f)) rows, with k drafts of a request in a step, but not more than there can be. The sampler
 and the log-probabilities work on at most 2^20 logits (or one row) at a time and hold 96 bytes for each where all of
@@ -58,8 +58,8 @@ ATTENTION_SCRATCH_BYTES = 64 * 2**20
 FORM_BYTES_PER_TOKEN = 640
 COMPILED_FORMS_BYTES = 16 * 2**20
 
-MAX_PENDING_ROWS = 64
-"""Hidden rows of a request that are kept while nothing is drafted for it; with more its draft cache lapses."""
+RING_SIZE = 64
+"""Newest hidden rows of each batch row that are kept where drafts are made of them."""
 
 MAX_SAMPLER_ELEMENTS = 2**20
 """Logits that are filtered at a time."""
@@ -147,8 +147,9 @@ def _draft_bytes(config: ResolvedConfig, width: int) -> int:
     layer = config.model.cached_draft_layer
     if layer is None:
         return 0
-    num_kept = config.scheduler.max_num_seqs * (MAX_PENDING_ROWS + 1 + config.speculative.num_tokens)
-    return (num_kept + config.graphs.max_size) * layer.hidden_size * width
+    limits = config.scheduler
+    num_kept = RING_SIZE * limits.max_num_seqs + 2 * limits.max_num_batched_tokens
+    return num_kept * layer.hidden_size * width
 
 
 def _eagle3_moments(config: ResolvedConfig, num_tokens: int, num_scored_rows: int) -> list[int]:

@@ -95,6 +95,33 @@ def _gathered(ids: Tensor, table: Tensor) -> Tensor:
     return out
 
 
+def known_tokens(choice: Tensor) -> Tensor:
+    """See `qanat.kernels.ops.known_tokens`."""
+    if choice.device.type != "cpu" or not choice.is_contiguous():
+        return host_call(reference_choice.known_tokens, choice)
+    out = new((choice.shape[1],), torch.int64)
+    native().known_tokens(choice.data_ptr(), choice.shape[1], out.data_ptr())
+    return out
+
+
+def join_rows(parts: Sequence[Tensor]) -> Tensor:
+    """See `qanat.kernels.ops.join_rows`."""
+    own = [readable(part) for part in parts]
+    num_rows, size = own[0].shape[0], own[0].itemsize
+    out = new((num_rows, sum(part.shape[1] for part in own)), own[0].dtype)
+    places = [(part.data_ptr(), size * part.shape[1], size * part.stride(0)) for part in own]
+    native().join(places, num_rows, out.data_ptr())
+    return out
+
+
+def store_rows(x: Tensor, places: Tensor, table: Tensor) -> Tensor:
+    """See `qanat.kernels.ops.store_rows`."""
+    x = x.contiguous()
+    row_bytes = table.shape[1] * table.itemsize
+    native().scatter(x.data_ptr(), places.data_ptr(), x.shape[0], row_bytes, table.data_ptr(), table.shape[0])
+    return table
+
+
 def choose_tokens(scores: Tensor, num_valid: int, draws: Tensor | None = None) -> Tensor:
     """See `qanat.kernels.ops.choose_tokens`."""
     if scores.dtype != torch.float32 or not are_native(scores) or scores.stride(-1) != 1:

@@ -34,6 +34,11 @@ def choose_tokens(scores: Tensor, num_valid: int, draws: Tensor | None) -> Tenso
     return torch.stack((tokens, scores.isfinite().all(dim=1).long()))
 
 
+def known_tokens(choice: Tensor) -> Tensor:
+    """The tokens, 0 in place of `NO_TOKEN`."""
+    return choice[0].clamp(min=0)
+
+
 def _largest(scores: Tensor) -> Tensor:
     highest = scores.amax(dim=1, keepdim=True)
     ids = torch.arange(scores.shape[1], device=scores.device)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from qanat.layers.context import ForwardContext
 from qanat.worker.batch_inputs import RowWork
+from qanat.worker.hidden_ring import HiddenRing
 
 
 class Drafter(Protocol):
@@ -19,8 +20,18 @@ class Drafter(Protocol):
     """
 
     @property
+    def ring(self) -> HiddenRing | None:
+        """Where steps are to keep their hidden rows for it; None where it needs none."""
+
+    @property
     def capture_s(self) -> float:
         """Seconds of the last `propose` that were spent once for all steps of its kind, on capturing graphs."""
+
+    def pause(self) -> None:
+        """No row that decodes in this step is to have drafts: whatever is kept for them may be forgotten.
+
+        Called in place of `propose`. Steps without drafts are to cost what they cost without a drafter.
+        """
 
     def propose(self, works: Sequence[RowWork], max_drafts: Sequence[int]) -> list[list[int]]:
         """Drafts for rows about to be computed, each with its newest token last.

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import torch
 from torch import Tensor
 
 from qanat.kernels.draws import DRAW, Draws, as_bytes
+from qanat.kernels.native.module import native
 from qanat.layers.context import ForwardContext
 from qanat.worker.cache_tensors import CacheTensors
 from qanat.worker.row_state import RowState, RowTable
 from qanat.worker.sampler import draws_of
+from qanat.worker.workspace import RING_SIZE
 
 
-@dataclass(frozen=True)
-class Segment:
+class Segment(msgspec.Struct, frozen=True):
     """Entries of one request that a draft layer computes: those of the tokens at positions start to end - 1.
 
     Attributes:
@@ -63,6 +64,7 @@ class DraftInputs:
         self._token_ids = np.zeros(max_tokens, dtype=np.int64)
         self._positions = np.zeros(max_tokens, dtype=np.int64)
         self._slots = np.zeros(max_tokens, dtype=np.int64)
+        self._sources = np.zeros(max_tokens, dtype=np.int64)
         self._last_rows = np.zeros(max_requests, dtype=np.int64)
         self._later_positions = np.zeros((num_passes, max_requests), dtype=np.int64)
         self._later_slots = np.zeros((num_passes, max_requests), dtype=np.int64)
@@ -79,6 +81,7 @@ class DraftInputs:
             self._token_ids,
             self._positions,
             self._slots,
+            self._sources,
             self._later_positions,
             self._later_slots,
         ):
@@ -100,6 +103,7 @@ class DraftInputs:
             own = slice(row, row + num_tokens)
             self._token_ids[own] = one.state.tokens(one.start, one.end)
             self._positions[own], self._slots[own] = positions[:num_tokens], slots[:num_tokens]
+            self._sources[own] = one.row * RING_SIZE + np.arange(one.start - 1, one.end - 1) % RING_SIZE
             row += num_tokens
             self._last_rows[request] = row - 1
             self._query_lens[0, request] = num_tokens
@@ -117,6 +121,10 @@ class DraftInputs:
     def token_ids(self, num_tokens: int) -> Tensor:
         """[T] int64 tokens of the first pass."""
         return torch.from_numpy(self._token_ids[:num_tokens])
+
+    def sources(self, num_tokens: int) -> Tensor:
+        """[T] int64 places of the hidden rows before those tokens, in the ring."""
+        return torch.from_numpy(self._sources[:num_tokens])
 
     def last_rows(self, num_requests: int) -> Tensor:
         """[R] int64 rows of the first pass behind which tokens are guessed."""
@@ -157,4 +165,62 @@ class DraftInputs:
             block_size=self._block_size,
             host_query_lens=query_lens,
             host_seq_lens=seq_lens,
+        )
+
+
+class GraphDraftInputs(DraftInputs):
+    """The same, written by the compiled module, for passes that are replayed."""
+
+    def __init__(
+        self,
+        max_tokens: int,
+        max_requests: int,
+        num_passes: int,
+        table: RowTable,
+        cache: CacheTensors,
+        block_size: int,
+    ) -> None:
+        super().__init__(max_tokens, max_requests, num_passes, table, cache, block_size)
+        arrays = (
+            self._token_ids,
+            self._positions,
+            self._slots,
+            self._sources,
+            self._last_rows,
+            self._later_positions,
+            self._later_slots,
+            self._query_lens,
+            self._seq_lens,
+            self._query_starts,
+            self._block_tables,
+            self._draws,
+        )
+        self._native = native().DraftInputs(
+            arrays=[array.ctypes.data for array in arrays],
+            max_tokens=max_tokens,
+            max_requests=max_requests,
+            num_later=num_passes,
+            table_width=table.block_tables.shape[1],
+            block_size=block_size,
+            ring_size=RING_SIZE,
+        )
+
+    def fill(self, segments: Sequence[Segment]) -> None:
+        """See `DraftInputs`."""
+        tables = self._table.table_addresses
+        self._native.fill(
+            [
+                (
+                    one.state.tokens_address,
+                    tables[one.row],
+                    one.state.draw_address,
+                    one.start,
+                    one.end,
+                    one.first,
+                    one.state.num_blocks,
+                    one.num_drafts,
+                    one.row,
+                )
+                for one in segments
+            ]
         )

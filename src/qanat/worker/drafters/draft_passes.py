@@ -17,8 +17,9 @@ from qanat.kernels import ops
 from qanat.kernels.native.graph import GraphCaptureError
 from qanat.worker.cache_tensors import CacheTensors
 from qanat.worker.drafters.base import DraftModel
-from qanat.worker.drafters.draft_inputs import DraftInputs, Segment
+from qanat.worker.drafters.draft_inputs import DraftInputs, GraphDraftInputs, Segment
 from qanat.worker.graphs.maker import Graph, GraphMaker
+from qanat.worker.hidden_ring import HiddenRing
 from qanat.worker.row_state import RowTable
 
 logger = logging.getLogger(__name__)
@@ -55,7 +56,8 @@ class DraftPasses:
         maker: makes graphs.
 
     Attributes:
-        capture_s: seconds that capturing graphs took in the last call.
+        ring: of hidden rows.
+        capture_s: seconds that capturing graphs took since somebody set it to 0.
     """
 
     def __init__(
@@ -70,9 +72,12 @@ class DraftPasses:
         self._model, self._table, self._cache, self._sizes = model, table, cache, sizes
         self._settings, self._maker = settings, maker
         self._graphs: dict[tuple[int, int, int], Graph | None] = {}
-        self._inputs = self._make_inputs(max(settings.max_size, 1))
-        width, dtype = model.draft_rows
-        self._hidden = torch.zeros((max(settings.max_size, 1), width), dtype=dtype)
+        most = max(settings.max_size, 1)
+        self._inputs: DraftInputs | None = None
+        if maker is not None and settings.sizes and settings.decode_kind != EAGER:
+            self._inputs = GraphDraftInputs(most, most, sizes.max_drafts - 1, table, cache, sizes.block_size)
+        num_table_rows = table.block_tables.shape[0]
+        self.ring = HiddenRing(num_table_rows, *model.draft_rows, model.draft_inputs)
         self.capture_s = 0.0
 
     def inputs(self, hidden: Tensor, taps: Sequence[Tensor]) -> Tensor:
@@ -85,73 +90,64 @@ class DraftPasses:
 
         Args:
             segments: whose.
-            hidden: [T, D] rows of `inputs` at the positions before those of the tokens.
+            hidden: [T, D] rows of `DraftModel.draft_inputs` at the positions before the tokens; not from the ring.
         """
-        inputs = self._make_inputs(len(hidden), len(segments))
-        inputs.fill(segments)
-        self._first_pass(inputs, len(hidden), len(segments), hidden)
+        inputs, num_tokens = self._eager_inputs(segments)
+        self._first_pass(inputs, num_tokens, len(segments), hidden)
 
     @torch.inference_mode()
-    def guess(self, segments: Sequence[Segment], hidden: Tensor) -> list[list[int]]:
-        """The same, and then the tokens that are to follow each segment.
+    def guess(self, segments: Sequence[Segment]) -> list[list[int]]:
+        """The same from the rows of the ring, and then the tokens that are to follow each segment.
 
         Returns:
             For each segment as many as it asks for; fewer where scores are no numbers.
         """
-        self.capture_s = 0.0
         num_passes = max(one.num_drafts for one in segments)
-        found = self._replay(segments, hidden, num_passes)
+        found = self._replay(segments, num_passes)
         if found is None:
-            inputs = self._make_inputs(len(hidden), len(segments))
-            inputs.fill(segments)
-            found = self._chain(inputs, len(hidden), len(segments), num_passes, hidden)
+            inputs, num_tokens = self._eager_inputs(segments)
+            found = self._chain(inputs, num_tokens, len(segments), num_passes)
         columns = [tokens.tolist() for tokens in found]
         return [
             list(takewhile(lambda token: token >= 0, (column[i] for column in columns[: one.num_drafts])))
             for i, one in enumerate(segments)
         ]
 
-    def _make_inputs(self, max_tokens: int, max_requests: int | None = None) -> DraftInputs:
-        sizes = self._sizes
-        requests = sizes.max_requests if max_requests is None else max_requests
-        if max_requests is None and self._settings.sizes:
-            requests = max(requests, self._settings.max_size)
-        return DraftInputs(
-            max_tokens, requests, sizes.max_drafts - 1, self._table, self._cache, sizes.block_size
+    def _eager_inputs(self, segments: Sequence[Segment]) -> tuple[DraftInputs, int]:
+        sizes, num_tokens = self._sizes, _num_tokens(segments)
+        inputs = DraftInputs(
+            num_tokens, len(segments), sizes.max_drafts - 1, self._table, self._cache, sizes.block_size
         )
+        inputs.fill(segments)
+        return inputs, num_tokens
 
-    def _replay(self, segments: Sequence[Segment], hidden: Tensor, num_passes: int) -> list[Tensor] | None:
+    def _replay(self, segments: Sequence[Segment], num_passes: int) -> list[Tensor] | None:
         """Runs as a graph; None where none may stand for it."""
-        ladder = self._settings.sizes
-        is_off = self._maker is None or self._settings.decode_kind == EAGER
-        if is_off or len(hidden) > self._settings.max_size:
+        inputs, own, ladder = self._inputs, _num_tokens(segments), self._settings.sizes
+        if inputs is None or own > self._settings.max_size:
             return None
-        num_tokens = ladder[bisect.bisect_left(ladder, len(hidden))]
+        num_tokens = ladder[bisect.bisect_left(ladder, own)]
         num_requests = ladder[bisect.bisect_left(ladder, len(segments))]
         key = num_tokens, num_requests, num_passes
         if key not in self._graphs:
-            self._graphs[key] = self._capture(*key)
+            self._graphs[key] = self._capture(inputs, *key)
         graph = self._graphs[key]
         if graph is None:
             return None
-        self._inputs.fill(segments)
-        self._hidden[: len(hidden)] = hidden
+        inputs.fill(segments)
         graph.replay()
         found: list[Tensor] = graph.result
         return found
 
-    def _capture(self, num_tokens: int, num_requests: int, num_passes: int) -> Graph | None:
+    def _capture(
+        self, inputs: DraftInputs, num_tokens: int, num_requests: int, num_passes: int
+    ) -> Graph | None:
         """Records passes over padding alone."""
         assert self._maker is not None, "graphs are wanted only where they can be made"
         start_s = time.monotonic()
-        self._inputs.fill([])
+        inputs.fill([])
         try:
-            return self._maker.capture(
-                lambda: self._chain(
-                    self._inputs, num_tokens, num_requests, num_passes, self._hidden[:num_tokens]
-                ),
-                (),
-            )
+            return self._maker.capture(lambda: self._chain(inputs, num_tokens, num_requests, num_passes), ())
         except GraphCaptureError as error:
             logger.warning("Drafts for %d tokens are made eagerly: %s.", num_tokens, error.message)
             return None
@@ -164,26 +160,30 @@ class DraftPasses:
         return self._model.draft(inputs.token_ids(num_tokens), hidden, context)
 
     def _chain(
-        self, inputs: DraftInputs, num_tokens: int, num_requests: int, num_passes: int, hidden: Tensor
+        self, inputs: DraftInputs, num_tokens: int, num_requests: int, num_passes: int
     ) -> list[Tensor]:
         """[R] int64 tokens of each pass. Several passes use the one layer, each on what the last has guessed."""
+        hidden = ops.embedding(inputs.sources(num_tokens), self.ring.rows)  # picks rows, natively
         rows = self._first_pass(inputs, num_tokens, num_requests, hidden)
         if num_tokens != num_requests:
-            rows = ops.embedding(inputs.last_rows(num_requests), rows)  # picks rows, natively
-        found = [self._choose(rows, inputs.draws(0, num_requests))]
+            rows = ops.embedding(inputs.last_rows(num_requests), rows)
+        choices = [self._choose(rows, inputs.draws(0, num_requests))]
         for index in range(1, num_passes):
             rotary = self._model.rotary_rows(inputs.positions(index, num_requests))
             context = inputs.context(index, num_requests, num_requests, rotary)
-            guessed = found[-1].clamp(min=0)  # scores that are no numbers choose nothing
-            rows = self._model.draft(guessed, rows, context)
-            found.append(self._choose(rows, inputs.draws(index, num_requests)))
-        return found
+            rows = self._model.draft(ops.known_tokens(choices[-1]), rows, context)
+            choices.append(self._choose(rows, inputs.draws(index, num_requests)))
+        return [choice[0] for choice in choices]
 
     def _choose(self, rows: Tensor, draws: Tensor) -> Tensor:
-        """[R] a token of each."""
+        """[2, R] a token of each, see `qanat.kernels.ops.choose_tokens`."""
         size, num_valid = self._sizes.max_scored_rows, self._sizes.num_valid_token_ids
         parts = [
-            ops.choose_tokens(self._model.draft_logits(part), num_valid, own)[0]
+            ops.choose_tokens(self._model.draft_logits(part), num_valid, own)
             for part, own in zip(rows.split(size), draws.split(size), strict=True)
         ]
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+        return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+
+
+def _num_tokens(segments: Sequence[Segment]) -> int:
+    return sum(one.end - one.start for one in segments)

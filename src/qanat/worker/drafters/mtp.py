@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from weakref import WeakKeyDictionary
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -13,34 +12,38 @@ from qanat.worker.batch_inputs import RowWork
 from qanat.worker.cache_tensors import CacheTensors
 from qanat.worker.drafters.draft_inputs import Segment
 from qanat.worker.drafters.draft_passes import DraftPasses
+from qanat.worker.hidden_ring import WINDOW, HiddenRing
 from qanat.worker.row_state import RowState, RowTable
-from qanat.worker.workspace import MAX_PENDING_ROWS
 
 
-@dataclass
+@dataclass(slots=True)
 class _Progress:
     """What is in a request's draft cache.
 
     Attributes:
+        state: the request.
+        oldest: first position whose hidden row was computed in this batch row.
         num_done: entries of the tokens before this position are there, or never will be.
         first: the first that is there.
-        pending: hidden rows of the positions from num_done - 1 on, for the next entries.
-        is_lapsed: no rows are kept until drafts are wanted again.
+        chunk: [n, C] hidden rows of the positions from num_done - 1 on, of a prompt that is longer than the ring.
     """
 
+    state: RowState
+    oldest: int
     num_done: int
     first: int
-    pending: list[Tensor] = field(default_factory=list)
-    is_lapsed: bool = False
+    chunk: Tensor | None = None
 
 
 class MtpDrafter:
     """Keeps the draft layer's cache beside the model's and guesses from it.
 
     The entry of token i + 1 is made from that token and from the hidden row of position i, and lies in the slot of
-    position i + 1, so that a block's content follows from its own tokens (rule R7). Entries of a prompt are made in the
-    step that computes it; those of decoded tokens when drafts are next wanted, for up to `MAX_PENDING_ROWS` tokens.
-    Beyond that the cache lapses: it begins anew with the tokens that come then, and what lies before is not read.
+    position i + 1, so that a block's content follows from its own tokens (rule R7). Entries are made when drafts are
+    wanted: those of a prompt's last chunk too, so that its first token need not wait for them, while earlier chunks
+    have theirs made in their own steps. Hidden rows come from the ring that steps leave them in. For a request without
+    drafts for longer than that reaches back, the cache *lapses*: it begins anew with the rows that are there, and what
+    lies before is not read.
 
     Args:
         passes: of the draft layer.
@@ -51,104 +54,120 @@ class MtpDrafter:
 
     def __init__(self, passes: DraftPasses, table: RowTable, cache: CacheTensors, block_size: int) -> None:
         self._passes, self._table, self._cache, self._block_size = passes, table, cache, block_size
-        self._progress: WeakKeyDictionary[RowState, _Progress] = WeakKeyDictionary()
+        self._progress: dict[int, _Progress] = {}
+        self._with_chunks: list[_Progress] = []
+
+    @property
+    def ring(self) -> HiddenRing:
+        """See `Drafter`."""
+        return self._passes.ring
 
     @property
     def capture_s(self) -> float:
         """Seconds of the last `propose` that went into capturing graphs."""
         return self._passes.capture_s
 
+    def pause(self) -> None:
+        """See `Drafter`."""
+        if self._with_chunks:
+            self._drop_chunks()
+
     def propose(self, works: Sequence[RowWork], max_drafts: Sequence[int]) -> list[list[int]]:
         """See `Drafter`."""
+        self._passes.capture_s = 0.0
         drafts: list[list[int]] = [[] for _ in works]
         segments: list[Segment] = []
         places: list[int] = []
-        hidden: list[Tensor] = []
         for place, (work, most) in enumerate(zip(works, max_drafts, strict=True)):
-            progress = self._progress.get(work.state)
-            if not most or progress is None:
-                continue
-            if progress.is_lapsed:  # the rows of this step are the first of a new window
-                progress.is_lapsed = False
-                self._begin(work.row, progress, work.start)
-            elif progress.pending:
-                segments.append(
-                    Segment(work.row, work.state, progress.num_done, work.end, progress.first, most)
-                )
-                hidden += progress.pending
-                places.append(place)
+            if most:
+                progress = self._of(work) or self._begin(work)
+                self._catch_up(work, progress)
+                if progress.num_done < work.end:
+                    segments.append(
+                        Segment(work.row, work.state, progress.num_done, work.end, progress.first, most)
+                    )
+                    places.append(place)
+                    progress.num_done = work.end
         if segments:
-            for place, own in zip(places, self._passes.guess(segments, joined(hidden)), strict=True):
+            for place, own in zip(places, self._passes.guess(segments), strict=True):
                 drafts[place] = own
-            for place, segment in zip(places, segments, strict=True):
-                progress = self._progress[works[place].state]
-                progress.num_done, progress.pending = segment.end, []
+        if self._with_chunks:
+            self._drop_chunks()
         return drafts
 
-    @torch.inference_mode()
     def observe(self, works: Sequence[RowWork], hidden: Tensor, taps: Sequence[Tensor]) -> None:
         """See `Drafter`."""
-        num_rows = works[-1].offset + works[-1].end - works[-1].start
-        works = [work for work in works if not self._is_left_out(work)]
-        if not works:
-            return
-        hidden = self._passes.inputs(hidden[:num_rows], [tap[:num_rows] for tap in taps])
+        if not _is_decode(works[-1]):  # prompts come last
+            num_rows = works[-1].offset + works[-1].end - works[-1].start
+            rows = self._passes.inputs(hidden[:num_rows], [tap[:num_rows] for tap in taps])
+            self._observe_prompts([work for work in works if not _is_decode(work)], rows)
+
+    @torch.inference_mode()
+    def _observe_prompts(self, works: Sequence[RowWork], hidden: Tensor) -> None:
+        """Makes the entries of prompts that go on; of those that end here, keeps what the ring does not hold."""
         segments: list[Segment] = []
         rows: list[Tensor] = []
-        kept: list[tuple[_Progress, int, int]] = []
         for work in works:
-            num_computed = work.state.num_computed_tokens
-            progress = self._progress.get(work.state)
-            if progress is None:
-                progress = self._progress[work.state] = _Progress(0, 0)
-                self._begin(work.row, progress, work.start)
-            begin, end = work.offset, work.offset + num_computed - work.start
-            if work.num_known > 1 or not work.samples:  # of a prompt, entries are made at once
-                if num_computed > progress.num_done:
-                    segments.append(
-                        Segment(work.row, work.state, progress.num_done, num_computed, progress.first)
-                    )
-                    rows += [*progress.pending, hidden[begin : end - 1]]
-                progress.num_done, progress.pending = num_computed, []
-                kept.append((progress, end - 1, end))
+            progress = self._of(work) or self._begin(work)
+            own = hidden[work.offset : work.offset + work.end - work.start]
+            known = own if progress.chunk is None else torch.cat((progress.chunk, own))
+            if work.samples:
+                progress.chunk = known.clone() if len(known) > WINDOW else None
+                self._with_chunks.append(progress)
             else:
-                kept.append((progress, begin, end))
+                if len(known) > 1:
+                    segments.append(
+                        Segment(work.row, work.state, progress.num_done, work.end, progress.first)
+                    )
+                    rows.append(known[:-1])
+                progress.num_done = work.end
+                progress.chunk = own[-1:].clone()
         if segments:
-            self._passes.fill(segments, joined(rows))
-        self._keep(kept, hidden)
+            self._passes.fill(segments, torch.cat(rows))
 
-    def _is_left_out(self, work: RowWork) -> bool:
-        """True for a decoding request whose rows are not kept."""
-        progress = self._progress.get(work.state)
-        return progress is not None and progress.is_lapsed and work.num_known == 1 and work.samples
+    def _of(self, work: RowWork) -> _Progress | None:
+        """Of the row's own request: its row may have had another before."""
+        progress = self._progress.get(work.row)
+        return progress if progress is not None and progress.state is work.state else None
 
-    def _begin(self, row: int, progress: _Progress, position: int) -> None:
-        """Starts a window in which the token behind `position` has the first entry.
+    def _begin(self, work: RowWork) -> _Progress:
+        """Of a request that computes its first rows here."""
+        progress = _Progress(work.state, work.start, 0, 0)
+        self._progress[work.row] = progress
+        self._open_window(work.row, progress, work.start)
+        return progress
+
+    def _catch_up(self, work: RowWork, progress: _Progress) -> None:
+        """Makes entries of what the ring does not hold, and begins anew where nothing has the rows."""
+        if progress.chunk is not None and len(progress.chunk) > 1:
+            end = progress.num_done + len(progress.chunk) - 1
+            segment = Segment(work.row, work.state, progress.num_done, end, progress.first)
+            self._passes.fill([segment], progress.chunk[:-1])
+            progress.num_done = end
+        progress.chunk = None
+        oldest = max(progress.oldest, work.start - WINDOW)
+        if progress.num_done <= oldest and oldest < work.start:
+            self._open_window(work.row, progress, oldest)
+
+    @torch.inference_mode()
+    def _open_window(self, row: int, progress: _Progress, position: int) -> None:
+        """The token behind `position` has the first entry from now on.
 
         The slots before it in its block are cleared: read, they count little.
         """
-        progress.num_done = progress.first = position + 1
-        progress.pending = []
         size = self._block_size
         block = int(self._table.block_tables[row, position // size])
         for layer in self._cache.draft_kv:
             layer[:, block, : position % size + 1].zero_()
+        progress.num_done = progress.first = position + 1
 
-    def _keep(self, kept: Sequence[tuple[_Progress, int, int]], hidden: Tensor) -> None:
-        """Copies rows out of a result that the next step overwrites."""
-        if not kept:
-            return
-        index = [row for _, begin, end in kept for row in range(begin, end)]
-        is_run = index[-1] - index[0] + 1 == len(index)
-        copies = hidden[index[0] : index[-1] + 1].clone() if is_run else hidden[index]
-        place = 0
-        for progress, begin, end in kept:
-            progress.pending.append(copies[place : place + end - begin])
-            place += end - begin
-            if sum(map(len, progress.pending)) > MAX_PENDING_ROWS:
-                progress.pending, progress.is_lapsed = [], True
+    def _drop_chunks(self) -> None:
+        """Whoever has not had drafts in the step behind its prompt does without the rows before the ring's."""
+        for progress in self._with_chunks:
+            progress.chunk = None
+        self._with_chunks.clear()
 
 
-def joined(rows: Sequence[Tensor]) -> Tensor:
-    """Hidden rows one behind the other."""
-    return rows[0] if len(rows) == 1 else torch.cat(list(rows))
+def _is_decode(work: RowWork) -> bool:
+    """Whether the row computes the token that the step before put out."""
+    return work.samples and work.num_known == 1 and work.start >= work.state.num_prompt_tokens

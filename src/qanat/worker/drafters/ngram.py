@@ -24,6 +24,10 @@ class NgramDrafter:
     def __init__(self, shortest: int, longest: int) -> None:
         self._shortest, self._longest = shortest, longest
         self.capture_s = 0.0
+        self.ring = None
+
+    def pause(self) -> None:
+        """Nothing is kept."""
 
     def propose(self, works: Sequence[RowWork], max_drafts: Sequence[int]) -> list[list[int]]:
         """See `Drafter`."""

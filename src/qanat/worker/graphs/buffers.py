@@ -14,6 +14,7 @@ from qanat.layers.context import ForwardContext, HeldContext
 from qanat.worker.batch_inputs import RowWork
 from qanat.worker.cache_tensors import CacheTensors
 from qanat.worker.row_state import RowTable
+from qanat.worker.workspace import RING_SIZE
 
 
 class StepBuffers:
@@ -26,9 +27,17 @@ class StepBuffers:
         table: the worker's rows.
         cache: its cache tensors.
         block_size: tokens in a block.
+        has_ring: whether hidden rows are kept.
     """
 
-    def __init__(self, max_tokens: int, table: RowTable, cache: CacheTensors, block_size: int) -> None:
+    def __init__(
+        self,
+        max_tokens: int,
+        table: RowTable,
+        cache: CacheTensors,
+        block_size: int,
+        has_ring: bool = False,
+    ) -> None:
         self._table, self._cache, self._block_size = table, cache, block_size
         self._token_ids = np.zeros(max_tokens, dtype=np.int64)
         self._positions = np.zeros(max_tokens, dtype=np.int64)
@@ -38,10 +47,12 @@ class StepBuffers:
         self._seq_lens = np.zeros(max_tokens, dtype=np.int32)
         self._num_computed = np.zeros(max_tokens, dtype=np.int32)
         self._state_ids = np.zeros(max_tokens, dtype=np.int32)
+        self._places = np.full(max_tokens, -1, dtype=np.int64)
         self._draws: Draws = np.zeros(max_tokens, dtype=DRAW)
         self._block_tables = np.zeros((max_tokens, table.block_tables.shape[1]), dtype=np.int32)
         self._accepted = np.zeros((max_tokens, 2), dtype=np.int32)
         self._are_held = np.zeros(max_tokens, dtype=np.int32)
+        self._is_any_held = False
         arrays = (
             self._token_ids,
             self._positions,
@@ -53,13 +64,19 @@ class StepBuffers:
             self._query_starts,
             self._block_tables,
             self._draws,
+            self._places,
         )
         self._inputs = native().StepInputs(
             arrays=[array.ctypes.data for array in arrays],
             max_tokens=max_tokens,
             table_width=table.block_tables.shape[1],
             block_size=block_size,
+            ring_size=RING_SIZE if has_ring else 0,
         )
+
+    def places(self, num_tokens: int) -> Tensor:
+        """[T] int64, where hidden rows are kept; -1 for padding."""
+        return torch.from_numpy(self._places[:num_tokens])
 
     def token_ids(self, num_tokens: int) -> Tensor:
         """[T] int64."""
@@ -110,6 +127,7 @@ class StepBuffers:
         self._inputs.fill([])
         self._accepted.fill(0)
         self._are_held.fill(0)
+        self._is_any_held = False
 
     def fill(self, works: Sequence[RowWork]) -> None:
         """Writes a step's inputs; `check_works` comes before."""
@@ -124,11 +142,16 @@ class StepBuffers:
                     work.end,
                     work.state.num_blocks,
                     work.state.state_id,
+                    work.row,
                 )
                 for work in works
             ]
         )
         if self._cache.held_inputs:
+            is_any_held = any(work.drafts or work.state.num_held for work in works)
+            if not is_any_held and not self._is_any_held:
+                return  # all are zero
+            self._is_any_held = is_any_held
             num_requests = len(works)
             self._accepted[:num_requests, 1] = [work.state.num_held for work in works]
             self._accepted[num_requests:] = 0

@@ -25,6 +25,7 @@ from qanat.worker.batch_inputs import RowWork, build_inputs, check_works
 from qanat.worker.cache_tensors import CacheTensors
 from qanat.worker.graphs.buffers import StepBuffers
 from qanat.worker.graphs.maker import Graph, GraphMaker
+from qanat.worker.hidden_ring import HiddenRing
 from qanat.worker.row_state import RowTable
 
 logger = logging.getLogger(__name__)
@@ -102,7 +103,7 @@ class GraphRunner:
         maker: makes graphs; needed where the settings want any.
         max_scored_rows: for more rows scores are computed afterwards, in parts.
         num_valid_token_ids: ids from here on cannot be chosen.
-
+        ring: keeps hidden rows; None for none.
     """
 
     def __init__(
@@ -115,13 +116,15 @@ class GraphRunner:
         maker: GraphMaker | None,
         max_scored_rows: int,
         num_valid_token_ids: int,
+        ring: HiddenRing | None = None,
     ) -> None:
         self._model, self._table, self._cache, self._block_size = model, table, cache, block_size
         self._settings, self._maker = settings, maker
         self._max_scored_rows, self._num_valid = max_scored_rows, num_valid_token_ids
+        self._ring = ring
         self._buffers: StepBuffers | None = None
         if maker is not None and settings.sizes:
-            self._buffers = StepBuffers(settings.max_size, table, cache, block_size)
+            self._buffers = StepBuffers(settings.max_size, table, cache, block_size, ring is not None)
         self._captured: dict[_Key, _Captured | None] = {}
         self._decode_keys: dict[int, tuple[_Key | None, str]] = {}
         self._num_missed = num_missed()
@@ -190,6 +193,8 @@ class GraphRunner:
     def _eager(self, works: Sequence[RowWork], is_decode: bool, reason: str) -> Forward:
         token_ids, context = build_inputs(works, self._table, self._cache, self._model, self._block_size)
         hidden, taps = self._model.forward_tapped(token_ids, context)
+        if self._ring is not None:
+            self._ring.store(works, hidden, taps)
         use = GraphUse(EAGER, is_decode, reason, num_arena_misses=self._new_misses())
         return Forward(hidden, taps, None, use)
 
@@ -209,6 +214,8 @@ class GraphRunner:
             cos, sin = self._model.rotary_rows(buffers.positions(key.num_tokens))
             context = buffers.context(key.num_tokens, key.num_requests, cos, sin)
             hidden, taps = self._model.forward_tapped(buffers.token_ids(key.num_tokens), context)
+            if self._ring is not None:
+                self._ring.keep(hidden, taps, buffers.places(key.num_tokens))
             if not key.has_scores:
                 return hidden, taps, None
             logits = self._model.compute_logits(hidden)
