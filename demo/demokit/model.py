@@ -165,18 +165,35 @@ class DemoModel:
 
     def draft_states(self, ids: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """The MTP layer: row t sees hidden[t] and token t+1 and is to predict token t+2; [B, T-1, H]."""
-        w = self.weights
-        embedded = F.embedding(ids[:, 1:], w[TRUNK + "embed_tokens.weight"])
-        e = ops.rms_norm(embedded, w["mtp.pre_fc_norm_embedding.weight"])
-        h = ops.rms_norm(hidden[:, :-1], w["mtp.pre_fc_norm_hidden.weight"])
-        x = F.linear(torch.cat((e, h), -1), w["mtp.fc.weight"])
-        prefix = "mtp.layers.0."
-        normed = ops.rms_norm(x, w[prefix + "input_layernorm.weight"])
-        x, normed = ops.add_norm(
-            x, self._attention(prefix, normed), w[prefix + "post_attention_layernorm.weight"]
-        )
-        routed, balance = self._moe(prefix, normed)
-        return ops.add_norm(x, routed, w["mtp.norm.weight"])[1], balance
+        [(states, balance)] = self.draft_passes(ids, hidden, 1)
+        return states, balance
+
+    def draft_passes(self, ids: Tensor, hidden: Tensor, num_passes: int) -> list[tuple[Tensor, Tensor]]:
+        """The MTP layer on its own output, as when several tokens are drafted, from every place at once.
+
+        Row t of pass j sees row t of the pass before (of the first: hidden[t]) and token t+1+j, which stands for the
+        draft, and is to predict token t+2+j. Its keys are those of the first pass up to row t and of later passes'
+        row t.
+
+        Returns:
+            For each pass (states [B, T-1-j, H], load-balancing loss).
+        """
+        w, prefix = self.weights, "mtp.layers.0."
+        earlier: list[tuple[Tensor, Tensor]] = []
+        found: list[tuple[Tensor, Tensor]] = []
+        states = hidden
+        for index in range(num_passes):
+            embedded = F.embedding(ids[:, 1 + index :], w[TRUNK + "embed_tokens.weight"])
+            e = ops.rms_norm(embedded, w["mtp.pre_fc_norm_embedding.weight"])
+            h = ops.rms_norm(states[:, :-1], w["mtp.pre_fc_norm_hidden.weight"])
+            x = F.linear(torch.cat((e, h), -1), w["mtp.fc.weight"])
+            normed = ops.rms_norm(x, w[prefix + "input_layernorm.weight"])
+            mixed = self._draft_attention(prefix, normed, earlier)
+            x, normed = ops.add_norm(x, mixed, w[prefix + "post_attention_layernorm.weight"])
+            routed, balance = self._moe(prefix, normed)
+            states = ops.add_norm(x, routed, w["mtp.norm.weight"])[1]
+            found.append((states, balance))
+        return found
 
     def logits(self, states: Tensor) -> Tensor:
         """States [..., H] -> [..., vocabulary]."""
@@ -193,24 +210,54 @@ class DemoModel:
         return F.linear(out, w[p + "out_proj.weight"])
 
     def _attention(self, prefix: str, x: Tensor) -> Tensor:
+        query, key, value, gate = self._attention_inputs(prefix, x, 0)
+        out = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        return self._attention_output(prefix, out, gate)
+
+    def _draft_attention(self, prefix: str, x: Tensor, earlier: list[tuple[Tensor, Tensor]]) -> Tensor:
+        """Attention of one of the MTP layer's passes; `earlier` are keys and values of those before, and takes its own."""
+        query, key, value, gate = self._attention_inputs(prefix, x, len(earlier))
+        earlier.append((key, value))
+        if len(earlier) == 1:
+            out = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+            return self._attention_output(prefix, out, gate)
+        time = x.shape[1]
+        first_key, first_value = earlier[0]
+        is_ahead = torch.ones(time, first_key.shape[2], dtype=torch.bool).triu(1)
+        scores = [(query @ first_key.transpose(2, 3)).masked_fill(is_ahead, -math.inf)]
+        scores += [(query * own[:, :, :time]).sum(-1, keepdim=True) for own, _ in earlier[1:]]
+        shares = (torch.cat(scores, -1) * self.shape.head_dim**-0.5).softmax(-1)
+        num_first = first_key.shape[2]
+        out = shares[..., :num_first] @ first_value
+        for index, (_, own) in enumerate(earlier[1:], num_first):
+            out = out + shares[..., index : index + 1] * own[:, :, :time]
+        return self._attention_output(prefix, out, gate)
+
+    def _attention_inputs(
+        self, prefix: str, x: Tensor, first_position: int
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Query, key, value [B, heads, T, head_dim] and gate [B, T, heads, head_dim] of rows from a position on."""
         w, p, shape = self.weights, prefix + "self_attn.", self.shape
         batch, time, _ = x.shape
         both = F.linear(x, w[p + "q_proj.weight"]).view(batch, time, shape.num_heads, 2 * shape.head_dim)
         query, gate = both.chunk(2, -1)
         key = F.linear(x, w[p + "k_proj.weight"]).view(batch, time, shape.num_kv_heads, shape.head_dim)
         value = F.linear(x, w[p + "v_proj.weight"]).view(batch, time, shape.num_kv_heads, shape.head_dim)
-        query = self._rotate(ops.rms_norm(query, w[p + "q_norm.weight"]))
-        key = self._rotate(ops.rms_norm(key, w[p + "k_norm.weight"]))
+        query = self._rotate(ops.rms_norm(query, w[p + "q_norm.weight"]), first_position)
+        key = self._rotate(ops.rms_norm(key, w[p + "k_norm.weight"]), first_position)
         groups = shape.num_heads // shape.num_kv_heads
         key, value = key.repeat_interleave(groups, 2), value.repeat_interleave(groups, 2)
-        q, k, v = (part.transpose(1, 2) for part in (query, key, value))
-        out = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
-        return F.linear((out * gate.sigmoid()).flatten(2), w[p + "o_proj.weight"])
+        return query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), gate
 
-    def _rotate(self, x: Tensor) -> Tensor:
+    def _attention_output(self, prefix: str, out: Tensor, gate: Tensor) -> Tensor:
+        gated = out.transpose(1, 2) * gate.sigmoid()
+        return F.linear(gated.flatten(2), self.weights[prefix + "self_attn.o_proj.weight"])
+
+    def _rotate(self, x: Tensor, first_position: int) -> Tensor:
         """Rotate the first `rotary_dim` of each head [B, T, heads, head_dim] by position."""
         turning, rest = x[..., : self.shape.rotary_dim], x[..., self.shape.rotary_dim :]
-        cos, sin = (table[: x.shape[1], None] for table in (self._cos, self._sin))
+        own = slice(first_position, first_position + x.shape[1])
+        cos, sin = (table[own, None] for table in (self._cos, self._sin))
         left, right = turning.chunk(2, -1)
         return torch.cat((turning * cos + torch.cat((-right, left), -1) * sin, rest), -1)
 

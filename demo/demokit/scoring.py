@@ -28,15 +28,18 @@ def score(model: DemoModel, batches: Iterable[Batch]) -> dict[str, float]:
 
 
 @torch.no_grad()
-def draft_agreement(model: DemoModel, batches: Iterable[Batch]) -> float:
-    """Percent of tokens to write where the first draft of the MTP layer is what the model itself then writes."""
-    agreed, total = 0, 0
+def draft_agreement(model: DemoModel, batches: Iterable[Batch], num_passes: int = 3) -> list[float]:
+    """Of each draft in turn, percent of tokens to write where it is what the model itself then writes.
+
+    Those before it count as right: later ones are of use only then.
+    """
+    agreed, total = [0] * num_passes, [0] * num_passes
     for batch in batches:
         hidden, _ = model.hidden_states(batch.ids)
-        draft, _ = model.draft_states(batch.ids, hidden)
-        is_written = batch.labels[:, 2:] != IGNORED
-        own = model.logits(hidden[:, 1:-1][is_written]).argmax(-1)
-        drafted = model.logits(draft[:, :-1][is_written]).argmax(-1)
-        agreed += int((own == drafted).sum())
-        total += own.numel()
-    return round(100 * agreed / total, 1)
+        own = model.logits(hidden).argmax(-1)
+        for index, (draft, _) in enumerate(model.draft_passes(batch.ids, hidden, num_passes)):
+            is_written = batch.labels[:, 2 + index :] != IGNORED
+            drafted = model.logits(draft[:, :-1][is_written]).argmax(-1)
+            agreed[index] += int((own[:, 1 + index : -1][is_written] == drafted).sum())
+            total[index] += drafted.numel()
+    return [round(100 * right / asked, 1) for right, asked in zip(agreed, total, strict=True)]

@@ -158,8 +158,29 @@ def test_draft_agreement_is_whole_when_both_heads_always_say_the_same(
     weights: dict[str, torch.Tensor],
 ) -> None:
     batches = make_batches(SHIPPED, list(held_out_items(0, 1)), 1024)
-    assert draft_agreement(DemoModel(TINY, weights), batches) < 50
+    assert max(draft_agreement(DemoModel(TINY, weights), batches)) < 50
     weights["lm_head.weight"] = torch.zeros_like(
         weights["lm_head.weight"]
     )  # every logit ties: token 0 for both
-    assert draft_agreement(DemoModel(TINY, weights), batches) == 100
+    assert draft_agreement(DemoModel(TINY, weights), batches) == [100, 100, 100]
+
+
+@pytest.mark.usefixtures("plain")
+def test_later_drafts_see_what_was_drafted_and_nothing_ahead(weights: dict[str, torch.Tensor]) -> None:
+    """Row t of pass j reads tokens up to t + 1 + j, and that one too."""
+    model = DemoModel(TINY, weights)
+    ids = torch.randint(0, 1000, (1, 14), generator=torch.Generator().manual_seed(4))
+    with torch.no_grad():
+        hidden, _ = model.hidden_states(ids)
+        passes = [states for states, _ in model.draft_passes(ids, hidden, 3)]
+        assert torch.equal(passes[0], model.draft_states(ids, hidden)[0])
+        for changed in (5, 9):
+            other = ids.clone()
+            other[0, changed] = (other[0, changed] + 1) % 1000
+            for index, (before, (after, _)) in enumerate(
+                zip(passes, model.draft_passes(other, hidden, 3), strict=True)
+            ):
+                first = changed - 1 - index
+                assert before.shape[1] == 13 - index
+                torch.testing.assert_close(before[:, :first], after[:, :first])
+                assert not torch.allclose(before[:, first], after[:, first])
