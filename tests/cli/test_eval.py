@@ -332,6 +332,28 @@ def test_mistakes_are_named(capsys: pytest.CaptureFixture[str], arguments: list[
     assert told in capsys.readouterr().err
 
 
+def test_flags_without_effect_are_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    row = {"messages": [{"role": "user", "content": "1 and 0?"}], "answer": 1, "check": "number"}
+    path.write_text(
+        json.dumps(row) + "\n" + json.dumps({"question": "2 and 0?", "answer": 2, "check": "number"}) + "\n"
+    )
+    with stub_server(right) as stub:
+        assert main(["eval", "--base-url", stub.url, "--tasks", str(path), "--system", "Be brief."]) == 0
+    assert (
+        "--system -> no effect on 1 items: they bring a conversation of their own" in capsys.readouterr().err
+    )
+    assert sorted(len(body["messages"]) for body in stub.bodies) == [1, 2]
+
+
+def test_without_the_demo_model_files_are_asked_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("qanat.cli.eval_plan.DEMO_PACKAGE", "no_such_package")
+    assert main(["eval"]) == 2
+    assert "give files as --tasks, or install the package qanat-demo" in capsys.readouterr().err
+
+
 def test_no_server(capsys: pytest.CaptureFixture[str], tasks: str) -> None:
     with stub_server(right) as stub:
         pass

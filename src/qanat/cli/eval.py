@@ -70,6 +70,8 @@ def main(arguments: Sequence[str]) -> int:
     from qanat.evals.record import read_record
 
     plan = make_plan(options)
+    for note in plan.notes:
+        tell(note)
     baseline = None
     if options.baseline is not None and plan.baseline is None:
         _, baseline = read_record(Path(options.baseline).expanduser())

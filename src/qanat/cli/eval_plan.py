@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -207,13 +207,13 @@ class Plan:
         items: to ask.
         main: the server.
         baseline: the other one, where the baseline is a server.
-        is_baseline_server: False for a record, or for no baseline.
+        notes: flags without effect, and why.
     """
 
     items: tuple[EvalItem, ...]
     main: Side
     baseline: Side | None
-    is_baseline_server: bool
+    notes: tuple[str, ...] = ()
 
 
 def check_options(options: AllOptions) -> None:
@@ -285,14 +285,23 @@ def make_plan(options: AllOptions) -> Plan:
         baseline = make(
             options.baseline, options.baseline_model, options.baseline_api_key_env, options.baseline_record
         )
-    return Plan(tuple(items), main, baseline, baseline is not None)
+    return Plan(tuple(items), main, baseline, tuple(_notes(options, items)))
+
+
+def _notes(options: AllOptions, items: Sequence[EvalItem]) -> Iterator[str]:
+    """Flags that mean nothing to some of the items."""
+    num_whole = sum(bool(item.messages) for item in items)
+    names = ("system", "prompt_template", "num_fewshot")
+    given = ["--" + name.replace("_", "-") for name in names if getattr(options, name)]
+    if num_whole and given:
+        yield f"{', '.join(given)} -> no effect on {num_whole} items: they bring a conversation of their own"
 
 
 def demo_tasks() -> str:
     """The file of the demo model's held-out tasks.
 
     Raises:
-        ConfigError: the demo model is not installed.
+        ConfigError: the demo model is not installed, or has no tasks yet.
     """
     if importlib.util.find_spec(DEMO_PACKAGE) is None:
         raise ConfigError(
@@ -300,7 +309,13 @@ def demo_tasks() -> str:
             "package qanat-demo.",
             param="--tasks",
         )
-    return str(importlib.import_module(DEMO_PACKAGE).tasks_path())
+    package = importlib.import_module(DEMO_PACKAGE)
+    if not hasattr(package, "tasks_path"):
+        raise ConfigError(
+            "the installed qanat-demo is too old to have tasks: install the one of this Qanat.",
+            param="--tasks",
+        )
+    return str(package.tasks_path())
 
 
 def _first(items: Sequence[EvalItem], limit: int | None) -> list[EvalItem]:
