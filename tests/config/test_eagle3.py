@@ -105,6 +105,25 @@ def test_the_flag_and_what_is_said_of_it(tmp_path: Path) -> None:
     assert again == settings
 
 
+@pytest.mark.parametrize("method", ["eagle", None])
+def test_eng_021_the_method_is_taken_from_the_draft(method: str | None, tmp_path: Path) -> None:
+    settings, said = read({"method": method, "model": str(written(tmp_path, "flat"))})
+    assert settings.method == "eagle3"
+    assert [(one.field, one.wanted, one.got) for one in said][0] == (
+        "--speculative-config.method",
+        method,
+        "eagle3",
+    )
+
+
+def test_eng_021_another_draft_is_an_error(tmp_path: Path) -> None:
+    written(tmp_path, "flat", architectures=["Qwen3_5MultiTokenPredictor"])
+    with pytest.raises(CheckpointError, match="describes no EAGLE-3 draft"):
+        read({"method": "eagle3", "model": str(tmp_path)})
+    settings, [decision] = read({"method": "eagle", "model": str(tmp_path)})
+    assert not settings.method and decision.got == "no speculation"
+
+
 def test_several_ranks_do_not_draft(tmp_path: Path) -> None:
     value = {"model": str(written(tmp_path, "flat")), "draft_tensor_parallel_size": 2}
     settings, [decision] = read(value, num_ranks=2)

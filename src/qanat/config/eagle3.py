@@ -86,11 +86,23 @@ def read_eagle3(folder: Path, target: ModelConfig) -> Eagle3Config:
     return config
 
 
+def is_eagle3(folder: Path) -> bool:
+    """True for the folder of an EAGLE-3 draft, whatever else may be wrong with it."""
+    try:
+        return _says_eagle3(JsonSection(read_json(folder / "config.json"), str(folder)))
+    except CheckpointError:
+        return False
+
+
+def _says_eagle3(top: JsonSection) -> bool:
+    kind = str(top.get("speculators_model_type", ""))
+    return kind.startswith("eagle3") or "eagle3" in str(top.get("architectures", "")).lower()
+
+
 def _check_kind(top: JsonSection, layer: JsonSection, *, is_flat: bool) -> None:
     """Refuses what is no EAGLE-3 draft, and variants whose mathematics is another."""
-    names = top.get("architectures", [])
-    kind = str(top.get("speculators_model_type", ""))
-    if not kind.startswith("eagle3") and not any("eagle3" in str(name).lower() for name in names):
+    if not _says_eagle3(top):
+        names = top.get("architectures", [])
         raise CheckpointError(
             f"{top.where} describes no EAGLE-3 draft (architectures {names!r}): give the folder of one, such as "
             "SpecForge, AngelSlim or the speculators library write"
@@ -118,9 +130,9 @@ def _layer(top: JsonSection, layer: JsonSection, hidden_size: int) -> ModelConfi
             f"{layer.where}: num_attention_heads {heads} is not a multiple of num_key_value_heads {kv_heads}"
         )
     head_dim = layer.integer("head_dim", hidden_size // heads)
-    names = top.get("architectures") or ["Eagle3"]
+    names = top.get("architectures")
     return ModelConfig(
-        architecture=f"EAGLE-3 draft ({names[0]})",
+        architecture=f"EAGLE-3 draft {names}" if names else "EAGLE-3 draft",
         model_family="eagle3",
         vocab_size=layer.integer("vocab_size"),
         hidden_size=hidden_size,

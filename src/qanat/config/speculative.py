@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from qanat.config.eagle3 import Eagle3Config, read_eagle3
+from qanat.config.eagle3 import Eagle3Config, is_eagle3, read_eagle3
 from qanat.config.known_flags import check_json_keys, did_you_mean
 from qanat.config.model_config import ModelConfig
 from qanat.config.values import Kind, read_value
@@ -130,6 +130,10 @@ def _method(value: Mapping[str, object], said: list[Decision]) -> str:
     name = value.get("method")
     if isinstance(name, str) and name in METHODS:
         return METHODS[name]
+    draft = value.get("model")
+    if name in (None, "eagle") and isinstance(draft, str) and is_eagle3(Path(draft).expanduser()):
+        said.append(Decision(f"{FLAG}.method", name, EAGLE3, "the draft model's config.json says so"))
+        return EAGLE3
     if name is None or name in OTHER_METHODS:
         why = "no method is named" if name is None else f"{name} is not yet in this version"
         why += ": every token is computed by the model itself. Drafts come from " + ", ".join(METHODS)
