@@ -31,12 +31,14 @@ class Way(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         flags: of `qanat serve`, by names with underscores.
         num_spare_blocks: blocks beyond those that the longest call needs.
         instruction_set: of the kernels; empty for the best.
+        num_starts: so many engines, one after the other, serve all calls; they hand on prefixes on disk.
         step_times: seed of the time that steps seem to take, which adaptive speculation goes by.
     """
 
     flags: dict[str, Any] = {}
     num_spare_blocks: int = 200
     instruction_set: str = ""
+    num_starts: int = 1
     step_times: int = 0
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import msgspec
 
 from qanat.engine.sync_engine import SyncEngine
 from tests.matrix.answers import Answer, differences
@@ -40,17 +43,30 @@ def faults_of(scenario: Scenario, folder: Path) -> list[str]:
     found = []
     for number, way in enumerate(scenario.ways):
         try:
-            answers = Company(scenario, alone, way, folder).serve()
+            for start, answers in enumerate(serve_in(way, scenario, alone, folder)):
+                name = f"way {number}, start {start}" if way.num_starts > 1 else f"way {number}"
+                found += [f"{name}, {fault}" for fault in _differences(scenario, alone, answers)]
         except Exception as error:
             found.append(f"way {number}: {type(error).__name__}: {error}")
-            continue
-        for index, choices in enumerate(answers):
-            num_prior = num_prior_tokens(scenario.calls[index], alone[index])
-            for choice, (wanted, got) in enumerate(zip(alone[index], choices, strict=True)):
-                if not is_left_out(wanted, num_prior):
-                    for fault in differences(wanted, got, num_prior):
-                        found.append(f"way {number}, call {index}, choice {choice}: {fault}")
     return found
+
+
+def serve_in(way: Way, scenario: Scenario, alone: Answers, folder: Path) -> Iterator[Answers]:
+    """The answers of each engine that is started in this way."""
+    with tempfile.TemporaryDirectory(prefix="qanat-prefixes-") as place:
+        if way.num_starts > 1:
+            way = msgspec.structs.replace(way, flags={**way.flags, "prefix_cache_dir": place})
+        for _ in range(way.num_starts):
+            yield Company(scenario, alone, way, folder).serve()
+
+
+def _differences(scenario: Scenario, alone: Answers, answers: Answers) -> Iterator[str]:
+    for index, choices in enumerate(answers):
+        num_prior = num_prior_tokens(scenario.calls[index], alone[index])
+        for choice, (wanted, got) in enumerate(zip(alone[index], choices, strict=True)):
+            if not is_left_out(wanted, num_prior):
+                for fault in differences(wanted, got, num_prior):
+                    yield f"call {index}, choice {choice}: {fault}"
 
 
 def serve_alone(scenario: Scenario, folder: Path) -> Answers:

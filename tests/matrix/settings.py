@@ -51,6 +51,7 @@ def ways(weights: Weights) -> st.SearchStrategy[Way]:
         flags=way_flags(weights),
         num_spare_blocks=st.sampled_from([200, 0, 1, 2, 4, 8, 16]),
         instruction_set=st.sampled_from(["", *module.instruction_sets()]),
+        num_starts=st.sampled_from([1, 1, 1, 2]),
         step_times=st.integers(0, 9),
     )
 
