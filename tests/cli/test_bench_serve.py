@@ -130,8 +130,9 @@ def _e2els(result: dict[str, Any]) -> list[float]:
 @pytest.mark.parametrize("usage", ["running", "final", "none"])
 def test_several_tokens_in_a_chunk_count_as_such(stub: DelayedServer, bench: Bench, usage: str) -> None:
     script = {"script": [[10, 4], *[[10, 4]] * 9], "usage": usage, "chunk_bytes": 7}
-    result = bench(stub, script, "--num-prompts", "12")
+    result = bench(stub, script, "--num-prompts", "12", "--record-memory", "0")
     own = result["qanat"]
+    assert own["client"]["num_file_bytes"] > 1000  # nothing was kept in memory
     if usage == "none":  # nothing but the number of chunks is known, which is said
         assert result["total_output_tokens"] == 120
         assert own["outputs"]["counted_by"] == {"number of chunks": 12}
@@ -242,7 +243,7 @@ def test_the_keys_and_flags_are_those_of_the_reference() -> None:
 def test_the_servers_own_figures_are_those_of_this_run(stub: DelayedServer, bench: Bench) -> None:
     words = {"script": [[2, 1], *[[1, 1]] * 29], "num_drafts": 10, "text": " word#"}
     loop = {**words, "text": " word"}
-    result = bench(stub, words, "--num-prompts", "8")
+    result = bench(stub, words, "--num-prompts", "8", "--num-warmups", "4")
     assert result["spec_decode_num_drafts"] == 80 and result["spec_decode_acceptance_rate"] == 50
     assert result["spec_decode_acceptance_length"] == 1.5
     assert result["spec_decode_per_position_acceptance_rates"] == [0.5]

@@ -14,6 +14,7 @@ from qanat.bench.client.framing import Framer
 from qanat.bench.client.recording import Recording, Store
 from qanat.deploy.verify.address import Address
 
+ASK_TIMEOUT_S = 60.0
 WhenDone = Callable[[Recording], None]
 
 
@@ -57,24 +58,28 @@ class Client:
         self._loop = asyncio.get_running_loop()
         self.num_opened = 0
 
-    def send(self, recording: Recording, request: bytes, when_done: WhenDone) -> None:
+    def send(
+        self, recording: Recording, request: bytes, when_done: WhenDone, timeout_s: float | None = None
+    ) -> None:
         """Begins with a request now.
 
         Args:
             recording: takes its times and its answer.
             request: head and body.
             when_done: called when the recording has ended.
+            timeout_s: in place of the client's own.
         """
         recording.sent_ns = time.monotonic_ns()
-        timer = self._loop.call_later(self._timeout_s, self._time_out, recording)
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        timer = self._loop.call_later(limit_s, self._time_out, recording, limit_s)
         self._running[recording] = (when_done, request, timer)
         self._start(recording, request)
 
-    async def ask(self, request: bytes) -> Reply:
-        """Sends a request and waits for the whole answer, whatever it is."""
+    async def ask(self, request: bytes, timeout_s: float = ASK_TIMEOUT_S) -> Reply:
+        """Sends a request and waits for the whole answer, whatever it is, but no longer than any request may take."""
         recording = Recording(-1, time.monotonic_ns())
         is_over = asyncio.Event()
-        self.send(recording, request, lambda _: is_over.set())
+        self.send(recording, request, lambda _: is_over.set(), min(timeout_s, self._timeout_s))
         await is_over.wait()
         if recording.failure:
             return Reply(recording.status, b"", recording.failure, recording.message)
@@ -134,8 +139,8 @@ class Client:
             return
         self._done(recording)
 
-    def _time_out(self, recording: Recording) -> None:
-        message = f"no complete answer within {self._timeout_s:g} s"
+    def _time_out(self, recording: Recording, limit_s: float) -> None:
+        message = f"no complete answer within {limit_s:g} s"
         if recording in self._connections:
             self._connections[recording].fail("timeout", message)
         elif recording in self._opening:

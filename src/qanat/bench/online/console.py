@@ -74,8 +74,6 @@ def more_lines(
         )
     yield from _client_lines(own["client"])
     yield from _server_lines(own)
-    for note in own["notes"]:
-        yield f"Note: {note}"
     yield f"Verdict: {own['verdict']}"
     for finding in own["findings"]:
         yield f"  {finding['grade']}: {finding['text']} [{finding['code']}]"

@@ -63,6 +63,8 @@ async def prepare(wish: ServeWish, client: Client, store: Store) -> Prepared:
     notes: list[str] = []
     names = [wish.model] if wish.model else await model_names(client, wish.target)
     model = names[0] if names else ""
+    if not names:
+        notes.append("the server names no model: --model does")
     if len(names) > 1:
         notes.append(f"the server names {', '.join(names)}: {model} is measured; --model chooses")
     tokenize, source = await _tokenizer(wish, client, model)

@@ -19,7 +19,7 @@ from qanat.bench.online.conversations import Conversations
 from qanat.bench.online.figures import Outcome, details, latencies, own_figures, totals
 from qanat.bench.online.preparation import Prepared, prepare, profile_request, run_apart
 from qanat.bench.online.prompts.make import make_prompts
-from qanat.bench.online.prompts.prompt import Made, Prompt
+from qanat.bench.online.prompts.prompt import Dataset, Made, Prompt
 from qanat.bench.online.server_metrics import ServerMetrics, read_metrics
 from qanat.bench.online.target import Target
 from qanat.bench.online.verdict import WORDS, Finding, Run, grade_of, judge
@@ -28,6 +28,8 @@ from qanat.core.errors import ConfigError
 from qanat.core.open_files import allow_open_files
 
 PROGRESS_S = 0.25
+PROFILE_TIMEOUT_S = 600.0
+"""Writing a profile takes a while."""
 Progress = Callable[[Load, int], None]
 """Called now and then with the run and the number of its requests."""
 
@@ -67,7 +69,7 @@ async def run_serve(wish: ServeWish, tell: Callable[[str], None], progress: Prog
         for note in (*prepared.notes, *made.notes):
             tell(note)
         if prepared.is_hopeless:
-            return _nothing_sent(wish, prepared, made)
+            return _nothing_sent(wish, prepared, made, tell)
         return await _measure(wish, client, store, prepared, made, tell, progress)
     finally:
         client.close()
@@ -75,24 +77,18 @@ async def run_serve(wish: ServeWish, tell: Callable[[str], None], progress: Prog
 
 
 async def _prompts(wish: ServeWish, prepared: Prepared) -> Made:
-    """The requests of the run and, behind them where they are made up, those of the warm-up.
+    """The requests of the run.
 
     Raises:
         ConfigError: conversations and an API without them.
     """
     dataset = wish.dataset
-    if dataset.name == "multi_turn" and not prepared.api.is_chat:
+    takes_ids = not prepared.api.is_chat
+    if dataset.name == "multi_turn" and takes_ids:
         raise ConfigError(
             "--dataset-name multi_turn is a conversation: --backend openai-chat.", param="--dataset-name"
         )
-    more = wish.num_warmups if dataset.name in ("random", "prefix_repetition") else 0
-    takes_ids = not prepared.api.is_chat
-    made = await make_prompts(
-        replace(dataset, count=dataset.count + more),
-        prepared.vocabulary,
-        prepared.tokenize,
-        takes_ids=takes_ids,
-    )
+    made = await make_prompts(dataset, prepared.vocabulary, prepared.tokenize, takes_ids=takes_ids)
     if not takes_ids and not prepared.vocabulary.is_exact and dataset.name not in ("sharegpt", "custom"):
         note = "prompts have about as many tokens as were asked for: there is no tokenizer to ask for words of one"
         made = replace(made, notes=(*made.notes, note))
@@ -108,14 +104,9 @@ async def _measure(
     tell: Callable[[str], None],
     progress: Progress | None,
 ) -> ServeResult:
-    prompts = made.prompts[: wish.dataset.count]
+    prompts = made.prompts
     api, target = prepared.api, wish.target
-    if wish.num_warmups:
-        more = made.prompts[wish.dataset.count :] or [
-            prompts[n % len(prompts)] for n in range(wish.num_warmups)
-        ]
-        requests = [target.post(api.body(prompt)) for prompt in more]
-        await run_apart(client, store, requests, wish.max_concurrency or len(requests))
+    await _warm_up(wish, client, store, prepared, prompts)
     plan = _plan(wish, api, prompts)
     follow = None
     if any(prompt.turns for prompt in prompts):
@@ -144,6 +135,24 @@ async def _measure(
     )
     num_turns = sum(1 + len(prompt.turns) for prompt in prompts)
     return _judged(wish, outcome, made, num_turns, rate=_rate(wish, prompts))
+
+
+async def _warm_up(
+    wish: ServeWish, client: Client, store: Store, prepared: Prepared, prompts: Sequence[Prompt]
+) -> None:
+    """Sends requests of the run's size with other prompts, which no prefix cache can give back later."""
+    if not wish.num_warmups:
+        return
+    like = prompts[0]
+    dataset = Dataset(
+        count=wish.num_warmups,
+        input_len=like.input_len or len(like.text.split()),
+        output_len=like.output_len,
+        run_id=f"warm-up {time.time_ns()}",
+    )
+    made = await make_prompts(dataset, prepared.vocabulary, None, takes_ids=not prepared.api.is_chat)
+    requests = [wish.target.post(prepared.api.body(prompt)) for prompt in made.prompts]
+    await run_apart(client, store, requests, wish.max_concurrency or len(requests))
 
 
 async def _run(load: Load, plan: Sequence[Planned], progress: Progress | None) -> LoadRecord:
@@ -205,16 +214,19 @@ def _read(record: LoadRecord, store: Store, target: Target, *, has_text: bool) -
 async def _profile(wish: ServeWish, client: Client, action: str, tell: Callable[[str], None]) -> None:
     if not wish.is_profiled:
         return
-    reply = await client.ask(profile_request(wish.target, action))
+    reply = await client.ask(profile_request(wish.target, action), PROFILE_TIMEOUT_S)
     if not reply.is_ok:
         said = reply.message or reply.body[:200].decode(errors="replace")
         tell(f"--profile: the server did not {action} a profile (status {reply.status}): {said}")
 
 
-def _nothing_sent(wish: ServeWish, prepared: Prepared, made: Made) -> ServeResult:
+def _nothing_sent(
+    wish: ServeWish, prepared: Prepared, made: Made, tell: Callable[[str], None]
+) -> ServeResult:
     """The result where the probe showed that every request would fail."""
     note = f"no request was sent, as the first of all failed ({prepared.probe.failure}): "
     note += wish.target.hide(prepared.probe.message)
+    tell(note)
     outcome = Outcome(LoadRecord(), [], {}, facts=_facts(wish, prepared), notes=(note,))
     return _judged(wish, outcome, made, wish.dataset.count, rate=math.inf)
 

@@ -96,6 +96,8 @@ def main(arguments: Sequence[str]) -> int:
             code = exit_code(found, is_strict=options.strict)
             worst = max(worst, code)
             tell(f"pair {number + 1} of {options.pairs}, {'AB'[side]}: {_summary(found.result)}")
+            if found.outcome.load.is_stopped:
+                raise KeyboardInterrupt
             if code == FAILED:
                 tell(f"{'AB'[side]} answered no request: {found.findings[0].text}")
                 return FAILED

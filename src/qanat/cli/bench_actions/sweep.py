@@ -93,6 +93,8 @@ def main(arguments: Sequence[str]) -> int:
     runs: list[dict[str, Any]] = []
     while (rate := search.next_rate()) is not None:
         found = measure(_at(wish, rate, len(runs)), is_quiet=options.disable_tqdm)
+        if found.outcome.load.is_stopped:
+            raise KeyboardInterrupt
         run = {"rate": rate, **_judged(found, options), "result": found.result}
         runs.append(run)
         tell(_line(run))
