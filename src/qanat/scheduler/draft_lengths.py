@@ -18,10 +18,10 @@ FIRST_PAUSE_STEPS, LONGEST_PAUSE_STEPS = 256, 8192
 """Where drafts do not pay they are tried again after so many steps, twice as many each time, and at last so many."""
 PLAIN_STEPS_MEASURED = 16
 """Every so many steps without drafts, one is measured."""
+SETTLING_STEPS = 8
+"""So long another number of requests must hold before drafts are taken up: the first ones have much to catch up."""
 MAX_BLIND_TRIALS = 4
 """So often something is tried that no step told the cost of, as where there is prefill in all of them."""
-HOPELESS = 0.9
-"""Drafts that promise less than this share of what plain steps yield are not tried with more requests at first."""
 
 
 class DraftLengths:
@@ -52,7 +52,7 @@ class DraftLengths:
         self._group = 0
         self._num_left = 0
         self._pause_steps = FIRST_PAUSE_STEPS
-        self._is_trial = self._is_hopeless = False
+        self._is_trial = self._is_hopeless = self._is_settling = self._has_grown = False
         self._num_plain = self._num_blind = 0
 
     def begin_step(self, decoding: Sequence[RunningRequest]) -> int:
@@ -113,8 +113,13 @@ class DraftLengths:
         """The length for which the batch yields most tokens per second, or one of which nothing is known yet."""
         num_requests, costs = len(decoding), self._costs
         group, was_trial = group_of(num_requests), self._is_trial
-        is_other = group != self._group
-        grew_hopeless = group > self._group and not self._length and self._is_hopeless
+        if group != self._group and self._group and not self._length:
+            self._has_grown = group > self._group
+            self._group, self._num_left, self._is_settling = group, SETTLING_STEPS, True
+            return
+        is_other = group != self._group or self._is_settling
+        grew_hopeless = self._is_settling and self._has_grown and self._is_hopeless
+        self._is_settling = False
         self._group, self._is_trial, self._num_left = group, False, NUM_STEPS_KEPT - 1
         unknown = next((one for one in (self._most, 0) if not costs.step_s(num_requests, one)), None)
         if unknown is not None:
@@ -131,7 +136,7 @@ class DraftLengths:
         present = self._length if not is_other and not was_trial else 0
         if rates[best] <= rates[present] * (1 + LEAST_GAIN):
             best = present
-        self._is_hopeless = max(rates[1:]) < HOPELESS * rates[0]
+        self._is_hopeless = not best  # and so it will be with more requests, at first
         if best:
             self._pause_steps = FIRST_PAUSE_STEPS
         elif not self._length and not is_other and not was_trial:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import logging
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -23,6 +24,10 @@ from qanat.worker.hidden_ring import HiddenRing
 from qanat.worker.row_state import RowTable
 
 logger = logging.getLogger(__name__)
+
+
+CAPTURED_AFTER = 3
+"""A graph is captured when it is wanted for this time: many sizes come once, as where requests end."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,8 @@ class DraftPasses:
 
     Attributes:
         ring: of hidden rows.
-        capture_s: seconds that capturing graphs took since somebody set it to 0.
+        capture_s: seconds of capturing graphs, and of passes that may have one later, since somebody set it
+            to 0.
     """
 
     def __init__(
@@ -72,6 +78,7 @@ class DraftPasses:
         self._model, self._table, self._cache, self._sizes = model, table, cache, sizes
         self._settings, self._maker = settings, maker
         self._graphs: dict[tuple[int, int, int], Graph | None] = {}
+        self._num_wanted: Counter[tuple[int, int, int]] = Counter()
         most = max(settings.max_size, 1)
         self._inputs: DraftInputs | None = None
         if maker is not None and settings.sizes and settings.decode_kind != EAGER:
@@ -105,8 +112,11 @@ class DraftPasses:
         num_passes = max(one.num_drafts for one in segments)
         found = self._replay(segments, num_passes)
         if found is None:
+            start_s = time.monotonic()
             inputs, num_tokens = self._eager_inputs(segments)
             found = self._chain(inputs, num_tokens, len(segments), num_passes)
+            if self._inputs is not None:  # no longer so once it is captured
+                self.capture_s += time.monotonic() - start_s
         columns = [tokens.tolist() for tokens in found]
         return [
             list(takewhile(lambda token: token >= 0, (column[i] for column in columns[: one.num_drafts])))
@@ -130,6 +140,9 @@ class DraftPasses:
         num_requests = ladder[bisect.bisect_left(ladder, len(segments))]
         key = num_tokens, num_requests, num_passes
         if key not in self._graphs:
+            self._num_wanted[key] += 1
+            if self._num_wanted[key] < CAPTURED_AFTER:
+                return None
             self._graphs[key] = self._capture(inputs, *key)
         graph = self._graphs[key]
         if graph is None:
