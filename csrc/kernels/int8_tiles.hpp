@@ -10,10 +10,6 @@
 namespace qanat {
 namespace QANAT_ISA {
 
-// With fewer rows the weights come from memory no faster than VNNI multiplies them.
-constexpr size_t kMinTiledRows = 8;
-constexpr size_t kMaxGatheredBytes = size_t(1) << 17;
-
 // What of the weights is asked for while a unit is multiplied, so that memory is read all the time.
 struct Ahead {
     const char* at[2];
@@ -99,12 +95,6 @@ static inline Ahead ahead_of(const PackedView& packed, size_t panel, size_t unit
     return {{packed.panel(panel) + first, packed.panel(panel + 1) + first}, (share + num_steps - 1) / num_steps};
 }
 
-// Whether rows are where they are in memory, and outputs whole: then their sums take a short way.
-static inline bool is_plain(const QuantisedArguments& a, size_t panel, size_t last_panel) {
-    return !a.in_rows && !a.out_rows && !a.packed.has_bias && panel + 2 <= last_panel &&
-           (panel + 2) * kPanelOutputs <= a.packed.num_outputs;
-}
-
 static inline Join join_of(size_t num_rounds, size_t round) {
     if (num_rounds == 1) return Join::kOnly;
     if (round == 0) return Join::kFirst;
@@ -134,7 +124,7 @@ static void tiled_panels(const TiledCall& call, Carried& carried, size_t last_ro
                 unit = {&call.a, &sums, row, last_row - row < kBlockRows ? last_row - row : kBlockRows, panel, num_panels,
                         round * kRoundSegments, {scales[0], scales[1]}, carried.low + place, carried.high + place,
                         join_of(num_rounds, round), is_short};
-                if (unit.num_rows != shaped) shape_tiles(shaped = unit.num_rows);
+                if (unit.num_rows != shaped) shape_tiles(shaped = unit.num_rows, kTileInputs);
                 const UnitScaling* before = count ? &units[(count + 1) % 2] : nullptr;
                 const Ahead ahead = ahead_of(packed, panel, index, num_units, num_steps, kIsSingle);
                 if (unit.num_rows > kTileRows) multiply_unit<kRoundSegments, true, kIsSingle>(call, unit, sums, before, ahead);
@@ -163,18 +153,6 @@ static void tiled_rows(const QuantisedArguments& a, const int8_t* x, size_t firs
     }
 }
 
-// Rows that lie scattered are put together first, as many as there is room for.
-static void gathered_rows(const QuantisedArguments& a, size_t first_row, size_t last_row, size_t first_panel, size_t last_panel) {
-    alignas(64) int8_t gathered[kMaxGatheredBytes];
-    const size_t length = a.packed.row_length(), most = kMaxGatheredBytes / length / kBlockRows * kBlockRows;
-    for (size_t row = first_row; row < last_row; row += most) {
-        const size_t last = last_row - row < most ? last_row : row + most;
-        for (size_t r = row; r < last; ++r)
-            __builtin_memcpy(gathered + (r - row) * length, a.x.values + in_row(a, r) * length, length);
-        tiled_rows(a, gathered, row, last, first_panel, last_panel);
-    }
-}
-
 // Whole segments of tiles, and a tree of rounds.
 static inline bool is_tiled(const PackedView& packed) {
     const size_t num_segments = packed.num_segments();
@@ -189,7 +167,7 @@ static void linear_tiled(const QuantisedArguments& a, size_t first_row, size_t l
         linear_int8(a, first_row, last_row, first_panel, last_panel);
         return;
     }
-    if (a.in_rows) gathered_rows(a, first_row, last_row, first_panel, last_panel);
+    if (a.in_rows) gathered_rows(a, first_row, last_row, first_panel, last_panel, tiled_rows);
     else tiled_rows(a, a.x.values + first_row * length, first_row, last_row, first_panel, last_panel);
     _tile_release();
 }

@@ -5,6 +5,7 @@
 #include "int8_product.hpp"
 #include "int8_quantise.hpp"
 #if defined(QANAT_ISA_AMX)
+#include "int4_tiles.hpp"
 #include "int8_tiles.hpp"
 #elif defined(__AVX2__) && !defined(QANAT_ISA_VNNI)
 #include "int8_wide.hpp"
@@ -18,14 +19,14 @@ namespace qanat {
 const QuantisedTable& QANAT_JOIN(QANAT_ISA, _quantised)() {
     using namespace QANAT_ISA;
 #if defined(QANAT_ISA_AMX)
-    constexpr auto int8_products = linear_tiled;
+    constexpr auto int8_products = linear_tiled, int4_products = linear_int4_tiled;
 #elif defined(__AVX2__) && !defined(QANAT_ISA_VNNI)
-    constexpr auto int8_products = linear_wide;
+    constexpr auto int8_products = linear_wide, int4_products = linear_int4;
 #else
-    constexpr auto int8_products = linear_int8;
+    constexpr auto int8_products = linear_int8, int4_products = linear_int4;
 #endif
     static constexpr QuantisedTable table = {
-        quantise, {pack_int8, int8_products, rows_int8}, {pack_int4, linear_int4, rows_int4}};
+        quantise, {pack_int8, int8_products, rows_int8}, {pack_int4, int4_products, rows_int4}};
     return table;
 }
 

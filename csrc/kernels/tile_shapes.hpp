@@ -14,15 +14,17 @@ struct alignas(64) TileShapes {
     uint8_t rows[16];
 };
 
-// Tiles 0 to 3 are sums (of the low rows with both panels, then of the high ones), 4 and 5 activations, 6 and 7 weights.
-static void shape_tiles(size_t num_rows) {
+// Tiles 0 to 3 are sums (of the low rows with both panels, then of the high ones), 4 and 5 activations, 6 and 7 weights, of
+// so many inputs.
+static void shape_tiles(size_t num_rows, size_t num_inputs) {
+    const uint8_t weight_rows = static_cast<uint8_t>(num_inputs / 4);
     const uint8_t low = static_cast<uint8_t>(num_rows < kTileRows ? num_rows : kTileRows);
     const uint8_t high = static_cast<uint8_t>(num_rows > kTileRows ? num_rows - kTileRows : kTileRows);
-    const uint8_t rows[8] = {low, low, high, high, low, high, 16, 16};
+    const uint8_t rows[8] = {low, low, high, high, low, high, weight_rows, weight_rows};
     TileShapes shapes = {};
     shapes.palette = 1;
     for (int i = 0; i < 8; ++i) {
-        shapes.row_bytes[i] = 64;
+        shapes.row_bytes[i] = static_cast<uint16_t>(i == 4 || i == 5 ? num_inputs : 64);
         shapes.rows[i] = rows[i];
     }
     asm volatile("ldtilecfg %0" : : "m"(shapes));

@@ -8,7 +8,10 @@
 namespace qanat {
 namespace QANAT_ISA {
 
+// With fewer rows the weights come from memory no faster than VNNI multiplies them.
+constexpr size_t kMinTiledRows = 8;
 constexpr size_t kMaxCarriedRows = 384;
+constexpr size_t kMaxGatheredBytes = size_t(1) << 17;
 
 // Of a round of one segment or two, by tiles: the low rows with both panels, then the high ones.
 struct alignas(64) UnitSums { int32_t of[2][4][kTileRows][kLanes]; };
@@ -26,6 +29,12 @@ struct UnitScaling {
     Join join;
     bool is_plain;                // two whole panels without bias, and rows where they are
 };
+
+// Whether rows are where they are in memory, and outputs whole: then their sums take a short way.
+static inline bool is_plain(const QuantisedArguments& a, size_t panel, size_t last_panel) {
+    return !a.in_rows && !a.out_rows && !a.packed.has_bias && panel + 2 <= last_panel &&
+           (panel + 2) * kPanelOutputs <= a.packed.num_outputs;
+}
 
 // Both panels of a row behind each other, as bf16 or fp32: what `store_any` stores.
 QANAT_INLINE void store_both(const QuantisedArguments& a, size_t row, size_t panel, Lanes first, Lanes second) {
@@ -103,6 +112,22 @@ template <int kRoundSegments>
 QANAT_INLINE void scale_rows(const UnitScaling& unit, size_t first, size_t last) {
     if (unit.is_plain) scale_chosen<kRoundSegments, true>(unit, first, last);
     else scale_others<kRoundSegments>(unit, first, last);
+}
+
+using TiledRows = void (*)(const QuantisedArguments&, const int8_t* x, size_t first_row, size_t last_row, size_t first_panel,
+                           size_t last_panel);
+
+// Rows that lie scattered are put together first, as many as there is room for, and then taken as rows at x.
+static void gathered_rows(const QuantisedArguments& a, size_t first_row, size_t last_row, size_t first_panel, size_t last_panel,
+                          TiledRows rows) {
+    alignas(64) int8_t gathered[kMaxGatheredBytes];
+    const size_t length = a.packed.row_length(), most = kMaxGatheredBytes / length / kBlockRows * kBlockRows;
+    for (size_t row = first_row; row < last_row; row += most) {
+        const size_t last = last_row - row < most ? last_row : row + most;
+        for (size_t r = row; r < last; ++r)
+            __builtin_memcpy(gathered + (r - row) * length, a.x.values + in_row(a, r) * length, length);
+        rows(a, gathered, row, last, first_panel, last_panel);
+    }
 }
 
 }  // namespace QANAT_ISA

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from qanat.kernels.quantised import Int4Matrix, Int8Matrix, QuantisedMatrix
+from qanat.kernels.quantised import GROUP_SIZE, Int4Matrix, Int8Matrix, QuantisedMatrix
 from qanat.quant.rounding import quantise_int4, quantise_int8
 
 QUANTISERS = [quantise_int8, quantise_int4]
@@ -79,10 +79,18 @@ def test_ranges_and_types(seed: int, outliers: float) -> None:
 @settings(max_examples=20, deadline=None)
 def test_rounding_what_is_rounded_changes_next_to_nothing(seed: int) -> None:
     weight = weights(16, 128, seed)
-    eight, four = quantise_int8(weight).dequantised(), quantise_int4(weight).dequantised()
+    eight, four = quantise_int8(weight).dequantised(), quantise_int4(weight)
     again = quantise_int8(eight)
     torch.testing.assert_close(again.dequantised(), eight, rtol=1e-6, atol=0)
-    assert squared_error(four, quantise_int4(four).dequantised()) < 1e-3 * squared_error(weight, four)
+    groups = four.dequantised().view(-1, GROUP_SIZE)
+    found = quantise_int4(four.dequantised()).dequantised().view(-1, GROUP_SIZE)
+    # Trials put the largest value near 7 or 8. Least squares may have left a group without so large a number: there no
+    # trial meets the scale, and the group is rounded like any other, each value to half a step on the average.
+    is_reached = four.values.view(-1, GROUP_SIZE).abs().amax(1) >= 7
+    assert is_reached.float().mean() > 0.9
+    assert torch.equal(found[is_reached], groups[is_reached])
+    steps = groups.abs().amax(1) / 7
+    assert ((found - groups).square().mean(1) <= (steps / 2).square()).all()
 
 
 @pytest.mark.parametrize("quantise", QUANTISERS)

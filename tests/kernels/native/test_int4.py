@@ -58,6 +58,25 @@ def test_every_path_has_the_bits_of_the_reference(
     assert same_bits(found[1], reference.wide_product(x, given_matrix))
 
 
+@pytest.mark.parametrize(("num_rows", "num_outputs"), [(33, 16), (70, 40)])
+@pytest.mark.parametrize(("num_inputs", "segment_length"), [(256, 0), (1024, 0), (1440, 0), (512, 128)])
+def test_many_rows(num_rows: int, num_outputs: int, num_inputs: int, segment_length: int) -> None:
+    """More than one block of rows; segments of one cell and of many, and the half of a matrix that a rank holds."""
+    given_matrix = replace(matrix(num_outputs, num_inputs), segment_length=segment_length)
+    packed = products.pack_matrix(given_matrix)
+    for dtype in TYPES:
+        x = torch.randn(num_rows, num_inputs).to(dtype)
+        (found,) = on_every_quantised_path(lambda: (products.linear(x, packed),))  # noqa: B023 - called at once
+        assert same_bits(found, reference.linear(x, given_matrix))
+
+
+def test_experts_with_many_rows() -> None:
+    gate_up = stack([matrix(2 * 256, 256) for _ in range(2)])
+    down = stack([matrix(256, 256) for _ in range(2)])
+    ids = torch.rand(80, 2).argsort(1)[:, :1].contiguous()
+    found_by_experts(torch.randn(80, 256), ids, gate_up, down)
+
+
 @pytest.mark.parametrize(
     ("num_inputs", "group_size", "cell"),
     [(2048, 32, 32), (3584, 128, 64), (1024, 1024, 128), (4096, 256, 256), (80, 16, 16), (512, 64, 64)],
