@@ -170,11 +170,11 @@ def measure(models: dict[str, LLM], run: Run, load: int, wish: argparse.Namespac
     """Prints a line: rate without drafts, then ratios of rate and of time to the first token."""
     rates: dict[str, list[float]] = {name: [] for name in models}
     firsts: dict[str, list[float]] = {name: [] for name in models}
-    for index in range(wish.rounds + 1):
+    for index in range(wish.warmups + wish.rounds):
         for name, model in models.items():
             num_firsts, first_s = timed(run, model, load, 1)
             num_tokens, spent_s = timed(run, model, load, wish.tokens)
-            if index:  # the first round captures graphs
+            if index >= wish.warmups:
                 rates[name].append((num_tokens - num_firsts) / (spent_s - first_s))
                 firsts[name].append(first_s)
     cells = [f"{load}", f"{statistics.median(rates[PLAIN]):,.0f}"]
@@ -198,6 +198,7 @@ def main() -> None:
     parser.add_argument("--right", type=float, default=0.8, help="probability of a scripted draft")
     parser.add_argument("--loads", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32, 64])
     parser.add_argument("--tokens", type=int, default=96, help="most tokens of an answer")
+    parser.add_argument("--warmups", type=int, default=4, help="rounds that capture graphs and find lengths")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--num-threads", type=int, default=None)
     wish = parser.parse_args()

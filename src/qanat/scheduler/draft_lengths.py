@@ -12,8 +12,9 @@ from qanat.scheduler.useless_drafts import UselessDrafts
 
 NUM_STEPS_KEPT = 4
 """For so many steps the batch's length holds: to choose costs more than it can gain in that time."""
-LEAST_GAIN = 0.03
-"""Another length must promise so much more output per second than the present one."""
+LEAST_GAIN, TAKE_UP_GAIN = 0.03, 0.15
+"""Another length must promise so much more output per second than the present one, and than plain steps: the first
+drafts have entries to catch up, and acceptance and cost are not known well enough for small gains."""
 FIRST_PAUSE_STEPS, LONGEST_PAUSE_STEPS = 256, 8192
 """Where drafts do not pay they are tried again after so many steps, twice as many each time, and at last so many."""
 PLAIN_STEPS_MEASURED = 16
@@ -134,7 +135,7 @@ class DraftLengths:
         rates = self._rates(decoding)
         best = max(range(len(rates)), key=rates.__getitem__)
         present = self._length if not is_other and not was_trial else 0
-        if rates[best] <= rates[present] * (1 + LEAST_GAIN):
+        if rates[best] <= rates[present] * (1 + (LEAST_GAIN if present else TAKE_UP_GAIN)):
             best = present
         self._is_hopeless = not best  # and so it will be with more requests, at first
         if best:
