@@ -96,11 +96,9 @@ def _run(cache: HybridCacheManager, number: int, turn: Turn) -> int:
     if cache.admit(request, hit, request.num_tokens) is None:
         raise RuntimeError("a request does not fit into the pool")
     request.num_computed_tokens = hit.num_tokens
-    while request.num_computed_tokens < len(turn.prompt):
-        start = request.num_computed_tokens
-        stop = cache.next_stop(request.request_id, start)
-        cache.advance(request)
-        request.num_computed_tokens = len(turn.prompt) if stop is None else stop
+    if request.num_computed_tokens < len(turn.prompt):
+        cache.keep_on_the_way(request.request_id, request.num_computed_tokens, len(turn.prompt))
+        request.num_computed_tokens = len(turn.prompt)
     while len(request.output_token_ids) < len(turn.output):
         start = request.num_computed_tokens
         if start % BLOCK_SIZE == 0:

@@ -30,17 +30,19 @@ void bind_sequence(nb::module_& m) {
                           bool is_weight_bf16, Address a_log, Address dt_bias, bool is_bias_bf16, Address conv_states,
                           bool is_state_bf16, Address states, Address state_ids, Address num_computed, size_t num_requests,
                           Address query_lens, Address held_inputs, Address held_gates, size_t max_held, Address accepted,
-                          Address are_held, Address out, bool is_out_bf16, size_t num_taps, size_t key_heads,
+                          Address are_held, Address stores, size_t num_stores, Address out, bool is_out_bf16,
+                          size_t num_taps, size_t key_heads,
                           size_t value_heads, size_t key_dim, size_t value_dim) {
         const DeltaNetArguments d{rows_of(x), rows_of(a), rows_of(b), at(weight), is_weight_bf16, at<const float>(a_log),
                                   at(dt_bias), is_bias_bf16, at(conv_states), at(held_inputs), is_state_bf16,
                                   at<float>(held_gates), at<float>(states), at(out), is_out_bf16, max_held, num_taps,
                                   key_heads, value_heads, key_dim, value_dim, nullptr, nullptr, nullptr, nullptr, nullptr,
-                                  nullptr, nullptr};
+                                  nullptr, nullptr, nullptr};
         const Requests requests{num_requests, at<const int32_t>(query_lens), nullptr, at<const int32_t>(num_computed),
                                 at<const int32_t>(state_ids)};
         const HeldRows held{at<const int32_t>(accepted), at<const int32_t>(are_held)};
-        submit([=] { run_delta_net(d, requests, held, num_rows); });
+        const StateStores wanted{at<const int32_t>(stores), num_stores};
+        submit([=] { run_delta_net(d, requests, held, wanted, num_rows); });
     });
 }
 

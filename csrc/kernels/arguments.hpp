@@ -201,9 +201,15 @@ struct Span {
     int32_t state_id;
     bool is_new;   // starts from zero, whatever its state holds
     bool is_held;  // its rows leave the state as it is, and are kept instead
+    int32_t first_store, num_stores;  // of `stores`: where its state is left besides, on the way
     QANAT_MEMBER int32_t num_lines() const { return num_absorbed + num_rows; }
     // Lines whose inputs the state holds afterwards.
     QANAT_MEMBER int32_t num_kept() const { return is_held ? num_absorbed : num_lines(); }
+};
+
+// The state after so many lines of a request, to be left at another place too.
+struct StateStore {
+    int32_t num_lines, state_id;
 };
 
 // Convolution, gates and delta rule of a layer. C = 2 HK dk + HV dv channels: queries, keys, values. L lines.
@@ -225,6 +231,7 @@ struct DeltaNetArguments {
     size_t max_held, num_taps, num_key_heads, num_value_heads, key_dim, value_dim;
     const Span* spans;
     const int32_t* line_spans;         // [L]
+    const StateStore* stores;          // of each span in ascending order of lines
     float *q, *k, *v, *log_decay, *strength;  // scratch [L, HK, dk] twice, of unit length; [L, HV, dv]; [L, HV] twice
     QANAT_MEMBER size_t num_past() const { return num_taps - 1; }
     QANAT_MEMBER size_t num_channels() const { return 2 * num_key_heads * key_dim + num_value_heads * value_dim; }

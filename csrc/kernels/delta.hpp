@@ -155,6 +155,18 @@ static inline void delta_token(const float* q, const float* k, Lanes decay, Lane
         for (int b = 0; b < kBlocks; ++b) out[b] = add(add(sums[0][b], sums[1][b]), add(sums[2][b], sums[3][b]));
 }
 
+// From a request's matrices to those of another place.
+QANAT_INLINE ptrdiff_t state_distance(const DeltaNetArguments& a, const Span& span, int32_t state_id) {
+    const ptrdiff_t size = static_cast<ptrdiff_t>(a.num_value_heads * a.key_dim * a.value_dim);
+    return (static_cast<ptrdiff_t>(state_id) - static_cast<ptrdiff_t>(span.state_id)) * size;
+}
+
+template <int kBlocks>
+static inline void copy_columns(const DeltaNetArguments& a, const float* from, size_t from_stride, float* to) {
+    for (size_t i = 0; i < a.key_dim; ++i)
+        for (size_t b = 0; b < kBlocks; ++b) store(to + i * a.value_dim + b * kLanes, load(from + i * from_stride + b * kLanes));
+}
+
 // All lines of a request for some value columns of a head. Between the first and the last line the columns lie together
 // in the core's cache; in the cache tensor their rows are so far apart that they would push each other out.
 template <int kBlocks>
@@ -173,6 +185,8 @@ static void delta_columns(const DeltaNetArguments& a, const Span& span, size_t h
         from = own;
         from_stride = kWidth;
     }
+    int32_t next_store = span.first_store;
+    const int32_t end_store = span.first_store + span.num_stores;
     for (int32_t line = 0; line < span.num_lines(); ++line) {
         const size_t place = static_cast<size_t>(span.first_line + line), at = place * a.num_value_heads + head;
         const float *q = a.q + (place * a.num_key_heads + key_head) * a.key_dim, *k = a.k + (q - a.q);
@@ -190,6 +204,8 @@ static void delta_columns(const DeltaNetArguments& a, const Span& span, size_t h
             for (int b = 0; b < kBlocks; ++b)
                 store_any(a.out, (row * a.num_value_heads + head) * a.value_dim + column + b * kLanes, a.is_out_bf16, out[b]);
         }
+        for (; next_store < end_store && a.stores[next_store].num_lines == line + 1; ++next_store)
+            copy_columns<kBlocks>(a, to, to_stride, stored + state_distance(a, span, a.stores[next_store].state_id));
         from = to;
         from_stride = to_stride;
         ahead = 0;
@@ -217,13 +233,18 @@ QANAT_INLINE void copy_inputs(const DeltaNetArguments& a, const Inputs& from, vo
     for (size_t i = 0; i < a.num_channels(); i += kLanes) store_any(to, start + i, a.is_state_bf16, input_lanes(a, from, i));
 }
 
-// Tasks are requests. Oldest first: where little is new, the state is moved within itself; and what is absorbed of the
+// Tasks are requests. What is left at other places comes first, while the state still holds what was before. Then, oldest
+// first: where little is new, the state is moved within itself; and what is absorbed of the
 // held rows is read before others take their places.
 static void delta_kept(const DeltaNetArguments& a, size_t first, size_t last) {
     for (size_t task = first; task < last; ++task) {
         const Span& span = a.spans[task];
         const int32_t num_past = static_cast<int32_t>(a.num_past());
         const size_t state = static_cast<size_t>(span.state_id) * a.num_past();
+        for (int32_t s = span.first_store; s < span.first_store + span.num_stores; ++s)
+            for (int32_t i = 0; i < num_past; ++i)
+                copy_inputs(a, inputs_at(a, span, a.stores[s].num_lines - num_past + i), a.conv_states,
+                            (static_cast<size_t>(a.stores[s].state_id) * a.num_past() + static_cast<size_t>(i)) * a.num_channels());
         for (int32_t i = 0; span.num_kept() > 0 && i < num_past; ++i)
             copy_inputs(a, inputs_at(a, span, span.num_kept() - num_past + i), a.conv_states,
                         (state + static_cast<size_t>(i)) * a.num_channels());

@@ -63,6 +63,13 @@ struct HeldRows {
     const int32_t *accepted, *are_held;
 };
 
+// States that are left at another place besides, [N, 3] in ascending order: request, number of its rows of this step that
+// the state has absorbed then, and where it goes.
+struct StateStores {
+    const int32_t* wanted;
+    size_t count;
+};
+
 enum class Norm { kPlain, kAdded, kGated };
 void run_norm(Norm kind, const NormArguments& arguments, size_t num_rows);
 void run_swiglu(const SwigluArguments& arguments, size_t num_rows);
@@ -76,7 +83,8 @@ void run_rotary_rows(const int64_t* positions, size_t num_axes, size_t num_rows,
 void run_heads(const HeadArguments& arguments, const Requests& requests, size_t num_rows);
 void run_attention(AttentionArguments attention, const Requests& requests, size_t num_rows);
 // Throws std::out_of_range where more rows are held, or absorbed, than there is room for.
-void run_delta_net(DeltaNetArguments arguments, const Requests& requests, const HeldRows& held, size_t num_rows);
+void run_delta_net(DeltaNetArguments arguments, const Requests& requests, const HeldRows& held, const StateStores& stores,
+                   size_t num_rows);
 void run_route(RouteArguments arguments, size_t num_rows);
 void run_combine(const CombineArguments& arguments, size_t num_rows);
 // A token of each row, -1 where no score that may be chosen is above -inf, to `chosen` [T]; behind them whether all of the

@@ -32,19 +32,37 @@ Span span_of(const Requests& requests, const HeldRows& held, size_t max_held, si
     return span;
 }
 
+// The stores of one request, from `at` on; returns where those of the next one begin.
+size_t take_stores(const StateStores& wanted, size_t at, size_t request, Span& span, StateStore* stores) {
+    span.first_store = static_cast<int32_t>(at);
+    int32_t before = 0;
+    for (; at < wanted.count && wanted.wanted[3 * at] == static_cast<int32_t>(request); ++at) {
+        const int32_t num_rows = wanted.wanted[3 * at + 1], state_id = wanted.wanted[3 * at + 2];
+        const bool is_passed = num_rows > before && num_rows <= span.num_rows && !span.is_held;
+        if (!is_passed || state_id == span.state_id) throw std::out_of_range("a state is to be kept where none passes");
+        stores[at] = {span.num_absorbed + num_rows, state_id};
+        before = num_rows;
+        ++span.num_stores;
+    }
+    return at;
+}
+
 // Requests with lines, in order, into `spans`, and the span of each line; returns how many spans there are.
-size_t fill_spans(const Requests& requests, const HeldRows& held, size_t max_held, Span* spans, int32_t* line_spans) {
-    size_t count = 0;
+size_t fill_spans(const Requests& requests, const HeldRows& held, size_t max_held, const StateStores& wanted, Span* spans,
+                  int32_t* line_spans, StateStore* stores) {
+    size_t count = 0, num_stores = 0;
     int32_t row = 0, line = 0;
     for (size_t i = 0; i < requests.count; ++i) {
         Span span = span_of(requests, held, max_held, i);
         span.first_row = row;
         span.first_line = line;
         row += span.num_rows;
+        num_stores = take_stores(wanted, num_stores, i, span, stores);
         if (span.num_lines() == 0) continue;
         for (const int32_t end = line + span.num_lines(); line < end; ++line) line_spans[line] = static_cast<int32_t>(count);
         spans[count++] = span;
     }
+    if (num_stores != wanted.count) throw std::out_of_range("a state is to be kept where none passes");
     return count;
 }
 
@@ -93,22 +111,25 @@ void run_attention(AttentionArguments attention, const Requests& requests, size_
     zero_padding(attention.out, attention.num_heads * attention.head_dim * width, own, num_rows);
 }
 
-void run_delta_net(DeltaNetArguments a, const Requests& requests, const HeldRows& held, size_t num_rows) {
+void run_delta_net(DeltaNetArguments a, const Requests& requests, const HeldRows& held, const StateStores& wanted,
+                   size_t num_rows) {
     Runtime& runtime = Runtime::get();
     std::lock_guard<std::mutex> turn(runtime.turn());
     Scratch& scratch = runtime.scratch();
     // Sized for all rows, padding too, and all held ones: what a tape once had is enough for every replay of it.
     const size_t max_lines = num_rows + (held.accepted ? requests.count * a.max_held : 0);
     const size_t keys = max_lines * a.num_key_heads * a.key_dim, gates = max_lines * a.num_value_heads;
-    scratch.reset(Scratch::size_of<Span>(requests.count) + Scratch::size_of<int32_t>(max_lines) +
+    scratch.reset(Scratch::size_of<Span>(requests.count) + Scratch::size_of<StateStore>(wanted.count) + Scratch::size_of<int32_t>(max_lines) +
                   2 * Scratch::size_of<float>(keys) + 2 * Scratch::size_of<float>(gates) +
                   Scratch::size_of<float>(gates * a.value_dim));
     Span* spans = scratch.take<Span>(requests.count);
     int32_t* line_spans = scratch.take<int32_t>(max_lines);
-    const size_t num_spans = fill_spans(requests, held, a.max_held, spans, line_spans);
+    StateStore* stores = scratch.take<StateStore>(wanted.count);
+    const size_t num_spans = fill_spans(requests, held, a.max_held, wanted, spans, line_spans, stores);
     const size_t num_lines = num_spans ? static_cast<size_t>(spans[num_spans - 1].first_line + spans[num_spans - 1].num_lines()) : 0;
     a.spans = spans;
     a.line_spans = line_spans;
+    a.stores = stores;
     a.q = scratch.take<float>(keys);
     a.k = scratch.take<float>(keys);
     a.v = scratch.take<float>(gates * a.value_dim);

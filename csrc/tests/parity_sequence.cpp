@@ -54,10 +54,11 @@ void run_attention(const InstructionSet& set, Variant variant) {
 
 // A prompt, a decoding request, one that absorbs two of its held rows and holds three others, and one that absorbs three
 // and has no rows.
-constexpr Span kSpans[] = {{0, 0, 5, 0, 0, 2, true, false}, {5, 5, 1, 0, 0, 0, false, false},
-                           {6, 6, 3, 1, 2, 1, false, true}, {11, 9, 0, 0, 3, 3, false, false}};
+constexpr Span kSpans[] = {{0, 0, 5, 0, 0, 2, true, false, 0, 2}, {5, 5, 1, 0, 0, 0, false, false, 2, 0},
+                           {6, 6, 3, 1, 2, 1, false, true, 2, 0}, {11, 9, 0, 0, 3, 3, false, false, 2, 0}};
+constexpr StateStore kStores[] = {{2, 4}, {5, 5}};
 constexpr int32_t kLineSpans[] = {0, 0, 0, 0, 0, 1, 2, 2, 2, 2, 2, 3, 3, 3};
-constexpr size_t kNumSpans = 4, kSpanRows = 9, kNumLines = 14, kNumStates = 4, kMaxHeld = 3;
+constexpr size_t kNumSpans = 4, kSpanRows = 9, kNumLines = 14, kNumStates = 6, kMaxHeld = 3;
 
 void run_delta_net(const InstructionSet& set, Variant variant) {
     for (const size_t num_taps : {2u, 4u}) {
@@ -80,7 +81,7 @@ void run_delta_net(const InstructionSet& set, Variant variant) {
             x.rows(1, kChannels), a.rows(1, kValueHeads), b.rows(1, kValueHeads), weight.data(), variant.is_bf16,
             a_log.as<float>(), bias.data(), variant.is_bf16, conv_states.data(), held_inputs.data(), variant.is_bf16,
             held_gates.as<float>(), states.as<float>(), out.data(), variant.is_bf16, kMaxHeld, num_taps, kKeyHeads,
-            kValueHeads, kKeyDim, kValueDim, kSpans, kLineSpans, q.as<float>(), k.as<float>(), v.as<float>(),
+            kValueHeads, kKeyDim, kValueDim, kSpans, kLineSpans, kStores, q.as<float>(), k.as<float>(), v.as<float>(),
             decay.as<float>(), strength.as<float>()};
         set.kernels->delta_inputs(arguments, 0, kNumLines * kKeyHeads);
         set.kernels->delta_rule(arguments, 0, kNumSpans * kValueHeads * (kValueDim / 16));

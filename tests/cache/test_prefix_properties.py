@@ -113,11 +113,13 @@ class PrefixMachine(RuleBasedStateMachine):
             return
         start = request.num_computed_tokens
         end = min(start + num_tokens, request.num_tokens)
-        stop = self.cache.next_stop(request.request_id, start)
-        end = end if stop is None else min(end, stop)
         self.cache.advance(request)
         self.make_copies()
+        kept = self.cache.keep_on_the_way(name, start, end)
         self.write(name, start, end)
+        for position, state_id in kept:
+            assert start < position <= end
+            self.states[state_id] = (request.cache_salt, *self.tokens(request)[:position])
 
     @precondition(lambda self: self.running)
     @rule(who=WHO, count=st.sampled_from([1, 63, 64, 130]))

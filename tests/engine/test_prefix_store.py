@@ -86,13 +86,17 @@ class Engine:
         request.num_computed_tokens = hit.num_tokens
         while request.num_computed_tokens < len(tokens):
             start = request.num_computed_tokens
-            end = self.cache.next_stop("r", start) or len(tokens)
+            end = len(tokens)
+            kept = self.cache.keep_on_the_way("r", start, end)
             for number in range(start // 16, len(allocation.block_ids)):
                 block = self.block(allocation.block_ids[number])
                 block.copy_(noise([salt, *tokens[: (number + 1) * 16]], block))
             if self.spec.has_states:
                 state = self.tensors.recurrent_states[0][allocation.state_id]
                 state.copy_(noise([salt, *tokens[:end]], state))
+                for position, state_id in kept:
+                    place = self.tensors.recurrent_states[0][state_id]
+                    place.copy_(noise([salt, *tokens[:position]], place))
             request.num_computed_tokens = end
             self.cache.advance(request)
             self.copy()

@@ -92,13 +92,14 @@ def test_drafts_stop_where_the_state_of_an_answer_is_kept(num_drafts: int) -> No
         assert ask(loop, "b", turn) == 128
 
 
-def test_a_chunk_ends_where_a_state_is_wanted() -> None:
-    loop = loop_of()
+@pytest.mark.parametrize("num_states", [PLAIN, HYBRID])
+def test_a_chunk_leaves_states_on_its_way(num_states: int) -> None:
+    loop = loop_of(num_states)
     ask(loop, "a", PROMPT, 1, boundaries=[100])
-    assert [batch.rows[0].num_scheduled_tokens for batch in loop.executor.batches] == [64, 128, 8]
-    plain = loop_of(PLAIN)
-    ask(plain, "a", PROMPT, 1, boundaries=[100])
-    assert [batch.rows[0].num_scheduled_tokens for batch in plain.executor.batches] == [200]
+    (batch,) = loop.executor.batches
+    assert batch.rows[0].num_scheduled_tokens == 200
+    assert [position for position, _ in batch.rows[0].stores] == ([64, 192] if num_states == HYBRID else [])
+    assert ask(loop, "b", [*PROMPT[:150], 1, 2]) == (64 if num_states == HYBRID else 144)
 
 
 @pytest.mark.parametrize("num_states", [PLAIN, HYBRID])

@@ -167,6 +167,12 @@ class FakeExecutor:
         require(state[1] > 0 and state[1] % 64 == 0, f"the state of {state[1]} tokens is copied")
         self._states[copy.target] = state
 
+    def _keep_state(self, target: int, state: tuple[int, int]) -> None:
+        is_kept = self.num_states <= target < self.num_states + self.num_checkpoints
+        require(is_kept, f"{target} is no place of a checkpoint")
+        require(state[1] % 64 == 0, f"the state of {state[1]} tokens is kept")
+        self._states[target] = state
+
     def _run(self, scheduled: ScheduledRow) -> RowOutput:
         require(scheduled.row in self.rows, f"row {scheduled.row} is scheduled but not held")
         held = self.rows[scheduled.row]
@@ -176,8 +182,16 @@ class FakeExecutor:
             start < end <= len(held.token_ids), f"positions {start}..{end} of {len(held.token_ids)} tokens"
         )
         state = self._load_state(held)
+        stores = dict(scheduled.stores)
+        require(
+            [num for num, _ in scheduled.stores] == sorted(stores),
+            "states are kept in the order of their rows",
+        )
         for position in range(start, end):
             state = self._compute(held, position, state)
+            if (target := stores.pop(position + 1 - start, None)) is not None:
+                self._keep_state(target, (state, position + 1))
+        require(not stores, f"{stores} are to be kept and never passed")
         prompt_logprobs = self._prompt_logprobs(held, start, end)
         if end < len(held.token_ids):
             self._store_state(held, state)

@@ -64,6 +64,7 @@ class Account:
         cached: the index's blocks of its leading full blocks. Where one has another id than the table, two requests
             have computed the same at the same time, and this one's copy is its own.
         stops: where its prompt's state is to be kept, by position.
+        reserved: places for states that a step leaves on its way, by position, until their block is in the index.
         newest: the checkpoint in its output; an older one there is worth little.
         is_trusted: False once its results were bad; nothing more of it enters the index then.
     """
@@ -74,6 +75,7 @@ class Account:
     chain: KeyChain | None = None
     cached: list[CachedBlock] = field(default_factory=list)
     stops: dict[int, Kind] = field(default_factory=dict)
+    reserved: dict[int, int] = field(default_factory=dict)
     newest: Checkpoint | None = None
     is_trusted: bool = True
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from qanat.cache.eviction import EvictionQueue
 from qanat.cache.id_pool import IdPool
 from qanat.cache.index import CachedBlock
@@ -80,8 +82,10 @@ class CheckpointPool:
         """Places that nothing has to be evicted from."""
         return self._places.num_free
 
-    def reserve(self) -> int:
-        """A free place, for a state that comes from elsewhere; to be given to `make` or `give_back`."""
+    def reserve(self) -> int | None:
+        """A place for a state that is not there yet; to be given to `make` or `give_back`. None if there is none."""
+        if not self._places.num_free and not self._evict():
+            return None
         return self._places.take(1)[0]
 
     def give_back(self, state_id: int) -> None:
@@ -89,19 +93,17 @@ class CheckpointPool:
         self._places.give_back([state_id])
 
     def make(self, block: CachedBlock, kind: Kind, state_id: int | None = None) -> Checkpoint | None:
-        """A place for the state at the end of a block that has none; None if there are no places at all.
+        """A place for the state at the end of a block that has none; None if there is none.
 
         Args:
             block: the block.
             kind: why it is kept.
             state_id: the place, if it is reserved already.
         """
-        if not self._places.num_usable:
-            return None
         if state_id is None:
-            if not self._places.num_free:
-                self._evict()
-            state_id = self._places.take(1)[0]
+            state_id = self.reserve()
+        if state_id is None:
+            return None
         checkpoint = block.checkpoint = Checkpoint(block, state_id, kind)
         self._queue.touch(checkpoint)
         self._queue.push(checkpoint)
@@ -133,24 +135,31 @@ class CheckpointPool:
         kind = checkpoint.kind
         return min(1.0, (self._num_used[kind] + PRIOR_USES) / (self._num_made[kind] + PRIOR_CHECKPOINTS))
 
-    def check_integrity(self, blocks: list[CachedBlock]) -> None:
-        """Every place is free or belongs to one block of the index.
+    def check_integrity(self, blocks: list[CachedBlock], reserved: Iterable[int] = ()) -> None:
+        """Every place is free, reserved, or belongs to one block of the index.
+
+        Args:
+            blocks: of the index.
+            reserved: places for states that are on their way.
 
         Raises:
             IntegrityError: it does not.
         """
         kept = [block.checkpoint for block in blocks if block.checkpoint is not None]
-        ids = sorted([*self._places.free_ids(), *(one.state_id for one in kept)])
+        ids = sorted([*self._places.free_ids(), *(one.state_id for one in kept), *reserved])
         if ids != list(range(self._places.first_id, self._places.first_id + self._places.num_usable)):
             raise IntegrityError(f"The places of checkpoints are inconsistent: {ids[:16]}.")
         if any(one.block.checkpoint is not one for one in kept):
             raise IntegrityError("A checkpoint belongs to another block than it says.")
 
-    def _evict(self) -> None:
+    def _evict(self) -> bool:
+        """Makes one checkpoint go; False if there is none, as all places are reserved."""
         checkpoint = self._queue.pop(self._places.num_usable)
-        assert checkpoint is not None, "a place that is not free belongs to a checkpoint"
+        if checkpoint is None:
+            return False
         self.drop(checkpoint)
         self.num_evicted += 1
+        return True
 
     def _value_per_byte(self, checkpoint: Checkpoint) -> float:
         return self.expected_uses(checkpoint) * checkpoint.saved_tokens / self._state_bytes

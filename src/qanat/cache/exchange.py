@@ -107,7 +107,7 @@ class PrefixExchange:
         checkpoints = self._prefixes.checkpoints
         if len(entry.keys) > self._pool.num_free or (entry.has_state and not checkpoints.num_free):
             return None
-        state_id = checkpoints.reserve() if entry.has_state else 0
+        state_id = (checkpoints.reserve() or 0) if entry.has_state else 0
         return msgspec.structs.replace(entry, block_ids=self._pool.take(len(entry.keys)), state_id=state_id)
 
     def give_back(self, entry: PrefixEntry) -> None:

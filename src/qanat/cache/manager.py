@@ -188,10 +188,16 @@ class HybridCacheManager:
             self._prefixes.commit(account, request.num_computed_tokens)
             self._prefixes.save(account, request.num_computed_tokens, is_settled=is_settled)
 
-    def next_stop(self, request_id: str, start: int) -> int | None:
-        """The next position after `start` at which a request's state is to be kept."""
-        stops = self._owned[request_id].stops
-        return min((stop for stop in stops if stop > start), default=None)
+    def keep_on_the_way(self, request_id: str, start: int, end: int) -> list[tuple[int, int]]:
+        """Where the step that computes a request's tokens `start` to `end` leaves states that it passes.
+
+        Returns:
+            (position, state id), ascending.
+        """
+        account = self._owned[request_id]
+        if self._prefixes is None or not account.stops:
+            return []
+        return self._prefixes.reserve(account, start, end)
 
     def take_copies(self) -> list[StateCopy]:
         """Copies of states for the next step, in their order; each is told once."""
@@ -235,8 +241,8 @@ class HybridCacheManager:
         Raises:
             IntegrityError: naming ids that are lost, owned twice, both free and owned, or reserved.
         """
-        cached = self._prefixes.check_integrity() if self._prefixes is not None else []
         accounts = self._owned.values()
+        cached = self._prefixes.check_integrity(accounts) if self._prefixes is not None else []
         taken = [block.block_id for block in cached]
         taken += [block for account in accounts for block in account.own_block_ids]
         _check_pool("block", self._num_blocks, self._blocks.free_ids(), taken)

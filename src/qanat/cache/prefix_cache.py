@@ -6,6 +6,7 @@ The numbered invariants are in `docs/hybrid-cache.md`; comments and tests cite t
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from qanat.cache.account import Account, Awaited, PrefixHit
@@ -153,6 +154,25 @@ class PrefixCache:
                 block.block_id = block_id
             self.index.hold(block)
             cached.append(block)
+            if account.reserved:
+                self._attach(account, block)
+
+    def reserve(self, account: Account, start: int, end: int) -> list[tuple[int, int]]:
+        """Places for states of a prompt that the next step passes on its way from `start` to `end`, and leaves there.
+
+        Returns:
+            (position, state id), ascending.
+        """
+        places = []
+        for position in sorted(account.stops):
+            if not start < position <= end or position % self._spec.block_size:
+                continue
+            state_id = self.checkpoints.reserve()
+            if state_id is None:
+                break
+            account.reserved[position] = state_id
+            places.append((position, state_id))
+        return places
 
     def save(self, account: Account, num_tokens: int, *, is_settled: bool = False) -> None:
         """Keeps a request's state after its first `num_tokens` tokens, all committed, if it is wanted (P3).
@@ -189,18 +209,18 @@ class PrefixCache:
                 len(account.cached), account.request.num_prompt_tokens // self._spec.block_size
             ):
                 self._end_waiting(account.chain[number], account)
+        for state_id in account.reserved.values():
+            self.checkpoints.give_back(state_id)
+        account.reserved.clear()
         for block in reversed(account.cached):
             self.index.let_go(block)
             if not block.num_holders:
                 self._queue.touch(block)
             if block.is_candidate:
                 self._queue.push(block)
-        if not account.is_trusted:
-            for block in reversed(account.cached):
-                if not block.is_candidate:
-                    break
-                self._queue.discard(block)
-                self._remove(block)
+        if not account.is_trusted and account.chain is not None:
+            # Before a preemption it may have left more than it holds now.
+            self._forget(self._run(account.chain, account.request.num_tokens // self._spec.block_size))
 
     def evict(self) -> None:
         """Makes the block go whose loss costs least; there is one that nobody holds."""
@@ -234,16 +254,44 @@ class PrefixCache:
         self._under_way.clear()
         self.copies.clear()
 
-    def check_integrity(self) -> list[CachedBlock]:
+    def check_integrity(self, accounts: Iterable[Account]) -> list[CachedBlock]:
         """Checks index and checkpoints; returns the index's blocks.
+
+        Args:
+            accounts: of all running requests.
 
         Raises:
             IntegrityError: naming what is wrong.
         """
         self.index.check_integrity()
         blocks = self.index.blocks()
-        self.checkpoints.check_integrity(blocks)
+        reserved = [state_id for account in accounts for state_id in account.reserved.values()]
+        self.checkpoints.check_integrity(blocks, reserved)
         return blocks
+
+    def _forget(self, run: list[CachedBlock]) -> None:
+        """Removes those of a sequence's blocks that nobody holds, and all that has been built on them (P4)."""
+        doomed = {block.key for block in run if not block.num_holders}
+        if not doomed:
+            return
+        going = []
+        for block in self.index.blocks():
+            if block.key in doomed or (block.parent is not None and block.parent.key in doomed):
+                doomed.add(block.key)
+                going.append(block)
+        for block in reversed(going):
+            self._queue.discard(block)
+            self._remove(block)
+
+    def _attach(self, account: Account, block: CachedBlock) -> None:
+        """Makes the state at a block's end findable that the step left at its place."""
+        state_id = account.reserved.pop(block.end, None)
+        if state_id is None:
+            return
+        if block.checkpoint is not None:
+            self.checkpoints.give_back(state_id)
+        else:
+            self.checkpoints.make(block, account.stops[block.end], state_id)
 
     def _chain(self, request: Request) -> KeyChain:
         """The keys of a request; whose turn it is is looked up in every step until it fits."""

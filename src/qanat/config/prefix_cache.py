@@ -52,9 +52,6 @@ def prefix_cache_settings(
         why = "this model has no recurrent layers"
         said.append(Decision("--prefix-cache-state-bytes", state_bytes, "no effect", why))
         state_bytes = None
-    if model.gdn is not None and not wishes.enable_chunked_prefill:
-        why = "states are kept between steps, and without chunked prefill a prompt is one step: only outputs are reused"
-        said.append(Decision("--enable-prefix-caching", wishes.enable_prefix_caching, "limited", why))
     return PrefixCacheSettings(wishes.prefix_cache_scope == "key", state_bytes, folder, folder_bytes)
 
 

@@ -52,6 +52,8 @@ class ScheduledRow(msgspec.Struct, frozen=True):
         row: batch row.
         num_scheduled_tokens: tokens to compute, from the row's computed length on.
         new_block_ids: blocks reserved since the row's last step (empty for a row that enters now).
+        stores: (number of these tokens, state id) in ascending order: the state that the row has after so many of them
+            is kept there too.
         max_draft_tokens: so many drafts of the worker's own may be verified behind them; blocks are reserved for all.
     """
 
@@ -59,6 +61,7 @@ class ScheduledRow(msgspec.Struct, frozen=True):
     num_scheduled_tokens: int
     new_block_ids: list[int]
     max_draft_tokens: int = 0
+    stores: list[tuple[int, int]] = []
 
 
 class StateCopy(msgspec.Struct, frozen=True, array_like=True):

@@ -28,6 +28,7 @@ from qanat.kernels.reference import rotary as _rotary
 from qanat.kernels.reference import shared_rows as _shared_rows
 from qanat.kernels.registry import op
 from qanat.kernels.rows import RowFormat, Rows, SharedExpert, SharedRows, plain
+from qanat.kernels.state_stores import StateStore
 
 
 @op(row_invariant=True)
@@ -252,6 +253,7 @@ def gated_delta_net(
     num_computed: Tensor,
     host_query_lens: Lens,
     held: HeldRows | None,
+    stores: Sequence[StateStore] = (),
 ) -> Tensor:
     """Linear attention: causal convolution, gates and the gated delta rule -> [T, HV, dv] in x's type.
 
@@ -268,8 +270,12 @@ def gated_delta_net(
     requests with rows. With `held`, requests first absorb those of their held rows that were accepted, and where
     `are_held` says so, have all results of this step's rows while the states keep what they held before them.
 
+    States that requests pass on the way are left at other places too, as `stores` say: with the bits that they would
+    have if the step ended there.
+
     Raises:
-        IndexError: more rows are held than there is room for, or by a request that has absorbed none.
+        IndexError: more rows are held than there is room for, or by a request that has absorbed none; or a store lies
+            where no state passes.
     """
     return _delta_net.gated_delta_net(
         x,
@@ -284,6 +290,7 @@ def gated_delta_net(
         num_computed,
         host_query_lens,
         held,
+        stores,
     )
 
 

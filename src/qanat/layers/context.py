@@ -9,6 +9,7 @@ from torch import Tensor
 
 from qanat.kernels.held_rows import HeldRows
 from qanat.kernels.lens import Lens
+from qanat.kernels.state_stores import StateStore
 
 
 @dataclass
@@ -58,6 +59,7 @@ class ForwardContext:
         host_query_lens: [R] rows of each request, in the host's memory.
         host_seq_lens: `seq_lens` in the host's memory.
         held: rows held by linear-attention layers; None where every row is absorbed at once.
+        stores: recurrent states that are left at other places too while the step passes them.
     """
 
     query_start_loc: Tensor
@@ -76,3 +78,4 @@ class ForwardContext:
     host_query_lens: Lens
     host_seq_lens: Lens
     held: HeldContext | None = None
+    stores: Sequence[StateStore] = ()

@@ -109,4 +109,5 @@ class GatedDeltaNet(nn.Module):
             context.num_computed,
             context.host_query_lens,
             held,
+            context.stores,
         )

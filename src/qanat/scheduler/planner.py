@@ -236,8 +236,7 @@ class StepPlanner:
             is_short = running.num_uncomputed <= short_tokens
             step.prefill_budget -= 0 if is_short else num_kept
             start = running.request.num_computed_tokens
-            stop = self._cache.next_stop(running.request.request_id, start)
-            num_tokens = self._chunk(running.num_uncomputed, start, step, stop)
+            num_tokens = self._chunk(running.num_uncomputed, start, step)
             step.prefill_budget += 0 if is_short else num_kept
             if num_tokens:
                 self._cache.advance(running.request)
@@ -291,8 +290,7 @@ class StepPlanner:
         if hit.awaited is not None and self.parking.take(live, hit.awaited):
             return True
         num_tokens = request.num_tokens
-        stop = hit.stops[0].position if hit.stops else None
-        num_scheduled = self._chunk(num_tokens - hit.num_tokens, hit.num_tokens, step, stop)
+        num_scheduled = self._chunk(num_tokens - hit.num_tokens, hit.num_tokens, step)
         if not num_scheduled:
             return False
         num_blocks = self._cache.spec.num_blocks_for(num_tokens)
@@ -335,27 +333,28 @@ class StepPlanner:
     def _take_chunk(self, running: RunningRequest, num_tokens: int, step: StepPlan) -> None:
         step.budget -= num_tokens
         step.prefill_budget -= num_tokens
-        step.rows.append(ScheduledRow(running.row, num_tokens, []))
+        request = running.request
+        start = request.num_computed_tokens
+        kept = self._cache.keep_on_the_way(request.request_id, start, start + num_tokens)
+        stores = [(position - start, state_id) for position, state_id in kept]
+        step.rows.append(ScheduledRow(running.row, num_tokens, [], stores=stores))
         running.take_scheduled(num_tokens)
         is_last = running.num_uncomputed == 0
         step.chunks.append((running, is_last))
         if is_last:
             self._running.start_decoding(running)
 
-    def _chunk(self, num_wanted: int, start: int, step: StepPlan, stop: int | None) -> int:
+    def _chunk(self, num_wanted: int, start: int, step: StepPlan) -> int:
         """How many of `num_wanted` tokens from position `start` on this step computes; 0 for none.
 
         A chunk that is not the last ends on the grid. It ends off the grid only where it must: if a request may not
-        have more in one step anyway, or if the step would otherwise compute no prefill at all. At `stop`, where the
-        request's state is to be kept, it ends in any case.
+        have more in one step anyway, or if the step would otherwise compute no prefill at all.
         """
         limits = self._limits
         if not limits.is_chunked_prefill_enabled and num_wanted <= limits.max_num_batched_tokens:
             # Whole or not at all; the first one of a step may exceed the time bound, as it cannot be cut.
             is_allowed = num_wanted <= step.prefill_budget or not step.chunks
             return num_wanted if is_allowed and num_wanted <= step.budget else 0
-        if stop is not None:
-            num_wanted = min(num_wanted, stop - start)
         own_limit = limits.long_prefill_token_threshold or num_wanted
         num_tokens = min(num_wanted, own_limit, step.prefill_budget)
         if num_tokens <= 0 or num_tokens == num_wanted:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from qanat.core.batch import ScheduledBatch
 from qanat.core.errors import IntegrityError
+from qanat.kernels.state_stores import StateStore
 from qanat.layers.context import ForwardContext, HeldContext
 from qanat.models.decoder import CausalLM
 from qanat.worker.cache_tensors import CacheTensors
@@ -28,6 +29,7 @@ class RowWork(msgspec.Struct, frozen=True):
         offset: place of position `start` among the step's tokens.
         drafts: guesses at the tokens of the last positions, which are to be verified.
         samples: all known tokens are computed then, so that the next one can be chosen.
+        stores: (number of these positions, state id) where the state is kept on the way.
     """
 
     row: int
@@ -37,6 +39,7 @@ class RowWork(msgspec.Struct, frozen=True):
     offset: int
     drafts: tuple[int, ...] = ()
     samples: bool = False
+    stores: tuple[tuple[int, int], ...] = ()
 
     @property
     def num_known(self) -> int:
@@ -69,7 +72,9 @@ def update_rows(table: RowTable, batch: ScheduledBatch) -> list[RowWork]:
         start = state.num_computed_tokens
         end = start + scheduled.num_scheduled_tokens
         samples = end == state.num_tokens and state.samples
-        works.append(RowWork(scheduled.row, state, start, end, offset, samples=samples))
+        works.append(
+            RowWork(scheduled.row, state, start, end, offset, samples=samples, stores=tuple(scheduled.stores))
+        )
         offset += scheduled.num_scheduled_tokens
     return works
 
@@ -81,7 +86,9 @@ def with_drafts(works: Sequence[RowWork], drafts: Sequence[Sequence[int]]) -> li
         if own:
             work.state.put_drafts(own)
         end = work.end + len(own)
-        longer.append(RowWork(work.row, work.state, work.start, end, offset, tuple(own), work.samples))
+        longer.append(
+            RowWork(work.row, work.state, work.start, end, offset, tuple(own), work.samples, work.stores)
+        )
         offset += end - work.start
     return longer
 
@@ -126,6 +133,7 @@ def build_inputs(
         host_query_lens=_int32(lens),
         host_seq_lens=seq_lens,
         held=_held(works, cache),
+        stores=[StateStore(r, *store) for r, work in enumerate(works) for store in work.stores],
     )
     return torch.from_numpy(ids), context
 

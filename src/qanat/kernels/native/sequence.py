@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -13,6 +15,7 @@ from qanat.kernels.recording import host_call
 from qanat.kernels.reference import attention as reference_attention
 from qanat.kernels.reference import delta_net as reference_delta_net
 from qanat.kernels.reference import heads as reference_heads
+from qanat.kernels.state_stores import StateStore
 
 LANES = 16
 MAX_HEAD_DIM = 256
@@ -161,6 +164,7 @@ def gated_delta_net(
     num_computed: Tensor,
     host_query_lens: Lens,
     held: HeldRows | None,
+    stores: Sequence[StateStore] = (),
 ) -> Tensor:
     """See `qanat.kernels.ops.gated_delta_net`."""
     _, num_value_heads, key_dim, value_dim = states.shape
@@ -181,10 +185,12 @@ def gated_delta_net(
             num_computed,
             host_query_lens,
             held,
+            stores,
         )
     x, a, b = readable(x), readable(a), readable(b)
     by_tap, a_log, dt_bias = weight.t().contiguous(), a_log.float().contiguous(), dt_bias.contiguous()
     ids, computed, query_lens = as_int32(state_ids), as_int32(num_computed), as_host_int32(host_query_lens)
+    wanted = torch.tensor(stores, dtype=torch.int32) if stores else None
     out = new((x.shape[0], num_value_heads, value_dim), x.dtype)
     native().delta_net(
         rows(x),
@@ -204,6 +210,8 @@ def gated_delta_net(
         query_lens.shape[0],
         query_lens.data_ptr(),
         *_held(held),
+        0 if wanted is None else wanted.data_ptr(),
+        len(stores),
         out.data_ptr(),
         is_bf16(out),
         weight.shape[1],

@@ -11,6 +11,7 @@ from torch import Tensor
 from qanat.kernels.held_rows import HeldRows
 from qanat.kernels.lens import Lens, as_ints
 from qanat.kernels.reference.delta import causal_conv, delta_gates, gated_delta_rule
+from qanat.kernels.state_stores import StateStore
 
 
 def gated_delta_net(
@@ -26,18 +27,21 @@ def gated_delta_net(
     num_computed: Tensor,
     host_query_lens: Lens,
     held: HeldRows | None,
+    stores: Sequence[StateStore] = (),
 ) -> Tensor:
     """Absorbs accepted rows, computes the step's, and takes back what those that are held did to the states."""
     query_lens = as_ints(host_query_lens)
     gates = delta_gates(a, b, a_log, dt_bias)
+    if stores:
+        _check_stores(stores, held, state_ids.tolist(), query_lens)
     if held is None:
-        return _mixed(x, weight, gates, conv_states, states, state_ids, num_computed, query_lens)
+        return _passed(x, weight, gates, conv_states, states, state_ids, num_computed, query_lens, stores)
     _check(held, num_computed, query_lens)
     _absorb(x.dtype, weight, conv_states, states, state_ids, held)
     picked = [r for r, is_held in enumerate(held.are_held.tolist()) if is_held and query_lens[r]]
     ids = state_ids[torch.tensor(picked, dtype=torch.int64, device=x.device)].long()
     before = conv_states[ids], states[ids]
-    out = _mixed(x, weight, gates, conv_states, states, state_ids, num_computed, query_lens)
+    out = _passed(x, weight, gates, conv_states, states, state_ids, num_computed, query_lens, stores)
     conv_states[ids], states[ids] = before
     starts = list(itertools.accumulate(query_lens, initial=0))
     for r, state in zip(picked, ids.tolist(), strict=True):
@@ -80,6 +84,50 @@ def _absorb(
     are_old = torch.ones_like(state_ids)
     inputs = held.inputs[at, row].to(dtype)
     _mixed(inputs, weight, (log_decay, strength), conv_states, states, state_ids, are_old, lens)
+
+
+def _check_stores(
+    stores: Sequence[StateStore], held: HeldRows | None, state_ids: Sequence[int], query_lens: Sequence[int]
+) -> None:
+    """Raises IndexError as the native kernels do."""
+    are_held = held.are_held.tolist() if held is not None else [0] * len(query_lens)
+    before = (-1, 0)
+    for request, num_rows, state_id in stores:
+        is_there = 0 <= request < len(query_lens) and (request, num_rows) > before
+        if not is_there or not 0 < num_rows <= query_lens[request] or are_held[request]:
+            raise IndexError("a state is to be kept where none passes")
+        if state_id == state_ids[request]:
+            raise IndexError("a state is to be kept where none passes")
+        before = request, num_rows
+
+
+def _passed(
+    x: Tensor,
+    weight: Tensor,
+    gates: tuple[Tensor, Tensor],
+    conv_states: Tensor,
+    states: Tensor,
+    state_ids: Tensor,
+    num_computed: Tensor,
+    query_lens: Sequence[int],
+    stores: Sequence[StateStore],
+) -> Tensor:
+    """`_mixed`, in as many rounds as it takes to meet the states that are to be left at other places."""
+    if not stores:
+        return _mixed(x, weight, gates, conv_states, states, state_ids, num_computed, query_lens)
+    starts = list(itertools.accumulate(query_lens, initial=0))
+    out = x.new_zeros(x.shape[0], *states.shape[1::2])
+    for r, query_len in enumerate(query_lens):
+        places = {store.num_rows: store.state_id for store in stores if store.request == r}
+        done, own = num_computed[r : r + 1].clone(), state_ids[r : r + 1]
+        for begin, end in itertools.pairwise(sorted({0, query_len, *places})):
+            rows = slice(starts[r] + begin, starts[r] + end)
+            part = gates[0][rows], gates[1][rows]
+            out[rows] = _mixed(x[rows], weight, part, conv_states, states, own, done, [end - begin])
+            done += end - begin
+            if end in places:
+                conv_states[places[end]], states[places[end]] = conv_states[own[0]], states[own[0]]
+    return out
 
 
 def _mixed(

@@ -34,6 +34,7 @@ OUTSIDE_PIECES = ("paged_attention", "gated_delta_net")
 """Ops that a piecewise graph leaves outside."""
 
 NO_GRAPHS, TOO_LARGE, PROFILED, NOT_CAPTURED = "no_graphs", "above_largest_size", "profile", "not_captured"
+KEEPS_STATES = "keeps_states"
 """Why a step of decoding rows alone runs eagerly."""
 
 
@@ -149,6 +150,8 @@ class GraphRunner:
             key, reason = self._key(num_tokens, len(works), is_decode)
         if key is not None and is_profiled:
             key, reason = None, PROFILED
+        elif key is not None and any(work.stores for work in works):
+            key, reason = None, KEEPS_STATES
         if key is None or self._buffers is None:
             return self._eager(works, is_decode, reason)
         capture_s = 0.0
