@@ -9,11 +9,10 @@
 
 #include "../lanes/nibbles.hpp"
 #include "arguments.hpp"
+#include "prefetch.hpp"
 
 namespace qanat {
 namespace QANAT_ISA {
-
-constexpr size_t kPrefetchBytes = 2048;  // how far ahead of the products the matrix is asked for
 
 // Adds 8 * kSteps inputs, from byte `at` of the rows on, to the sums of each row.
 template <int kRows, int kSteps>

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "../lanes/lanes.hpp"
+#include "prefetch.hpp"
 
 namespace qanat {
 namespace QANAT_ISA {
@@ -22,7 +23,7 @@ QANAT_INLINE void segment_dots(const int8_t* const* x, const int8_t* const* pane
 #pragma GCC unroll 4
         for (int i = 0; i < 4; ++i) sums[r][i] = _mm256_setzero_si256();
     for (size_t k = 0; k < length; k += 4) {
-        __builtin_prefetch(w + k * 16 + 2048);
+        __builtin_prefetch(w + k * 16 + kPrefetchBytes);
         __m256i inputs[kRows];
 #pragma GCC unroll 8
         for (int r = 0; r < kRows; ++r) {

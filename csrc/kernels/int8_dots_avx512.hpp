@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../lanes/lanes.hpp"
+#include "prefetch.hpp"
 
 namespace qanat {
 namespace QANAT_ISA {
@@ -18,7 +19,7 @@ QANAT_INLINE void segment_dots(const int8_t* const* x, const int8_t* const* pane
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = _mm512_setzero_si512();
     for (size_t k = 0; k < length; k += 4) {
-        __builtin_prefetch(w + k * 16 + 2048);
+        __builtin_prefetch(w + k * 16 + kPrefetchBytes);
         const __m256i* at = reinterpret_cast<const __m256i*>(w + k * 16);
         const __m512i low = _mm512_cvtepi8_epi16(_mm256_loadu_si256(at));
         const __m512i high = _mm512_cvtepi8_epi16(_mm256_loadu_si256(at + 1));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../lanes/lanes.hpp"
+#include "prefetch.hpp"
 
 namespace qanat {
 namespace QANAT_ISA {
@@ -20,7 +21,7 @@ QANAT_INLINE void segment_dots(const int8_t* const* x, const int8_t* const* pane
 #pragma GCC unroll 4
         for (int i = 0; i < 4; ++i) sums[r][i] = vdupq_n_s32(0);
     for (size_t k = 0; k < length; k += 4) {
-        __builtin_prefetch(w + k * 16 + 2048);
+        __builtin_prefetch(w + k * 16 + kPrefetchBytes);
         int8x16_t weights[4];
 #pragma GCC unroll 4
         for (int i = 0; i < 4; ++i) weights[i] = vld1q_s8(w + k * 16 + i * 16);

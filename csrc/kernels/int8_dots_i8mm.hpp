@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../lanes/lanes.hpp"
+#include "prefetch.hpp"
 
 namespace qanat {
 namespace QANAT_ISA {
@@ -52,7 +53,7 @@ QANAT_INLINE void segment_dots(const int8_t* const* x, const int8_t* const* pane
         for (int i = 0; i < 8; ++i) sums[p][i] = vdupq_n_s32(0);
     size_t k = 0;
     for (; k + 8 <= length; k += 8) {
-        __builtin_prefetch(w + k * 16 + 2048);
+        __builtin_prefetch(w + k * 16 + kPrefetchBytes);
         add_inputs<kRows, kPairs>(x, w, k, false, sums);
     }
     if (k < length) add_inputs<kRows, kPairs>(x, w, k, true, sums);

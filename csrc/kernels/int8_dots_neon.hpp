@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../lanes/lanes.hpp"
+#include "prefetch.hpp"
 
 namespace qanat {
 namespace QANAT_ISA {
@@ -20,7 +21,7 @@ QANAT_INLINE void segment_dots(const int8_t* const* x, const int8_t* const* pane
 #pragma GCC unroll 8
         for (int i = 0; i < 8; ++i) sums[r][i] = vdupq_n_s32(0);
     for (size_t k = 0; k < length; k += 4) {
-        __builtin_prefetch(w + k * 16 + 2048);
+        __builtin_prefetch(w + k * 16 + kPrefetchBytes);
         int8x8_t inputs[kRows];
 #pragma GCC unroll 8
         for (int r = 0; r < kRows; ++r) {

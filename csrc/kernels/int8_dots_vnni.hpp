@@ -3,6 +3,7 @@
 #pragma once
 
 #include "../lanes/lanes.hpp"
+#include "prefetch.hpp"
 
 namespace qanat {
 namespace QANAT_ISA {
@@ -34,7 +35,6 @@ QANAT_INLINE Lanes as_floats(const Words* x) { return {_mm256_cvtepi32_ps(x[0]),
 #endif
 constexpr size_t kWordBytes = sizeof(Words);
 constexpr int kSingleRowPanels = 4;
-constexpr size_t kAhead = 2048;  // bytes that are fetched before they are needed
 
 // The sums over a segment of each row with the outputs of each panel, as fp32; `x_sums` of each row's own values.
 template <int kRows, int kPanels>
@@ -54,7 +54,7 @@ QANAT_INLINE void segment_dots(const int8_t* const* x, const int8_t* const* w, s
         for (int i = 0; i < kAll; ++i) {
             const int8_t* from = w[i / kParts] + k * 16 + i % kParts * kWordBytes;
             weights[i] = exchange(load_words(from), top_bits);
-            __builtin_prefetch(from + kAhead);
+            __builtin_prefetch(from + kPrefetchBytes);
         }
 #pragma GCC unroll 16
         for (int r = 0; r < kRows; ++r) {
