@@ -58,7 +58,6 @@ def test_every_setting_of_the_engine_is_there_with_a_reason(
         "download_dir",
         "trust_remote_code",
         "gpu_memory_utilization",
-        "async_scheduling",
         "distributed_executor_backend",
         "pipeline_parallel_size",
         "enable_expert_parallel",

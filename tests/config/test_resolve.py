@@ -45,7 +45,7 @@ def test_defaults_without_any_flag() -> None:
     assert (config.cache.memory_share, config.num_threads) == (0.5, 2)
     assert config.served_model_names == ("qanat-demo",)
     derived = ["--dtype", "--max-model-len", "--max-num-seqs", "--max-num-batched-tokens", "--memory-share"]
-    assert set(decisions) == {*derived, "--num-threads"}
+    assert set(decisions) == {*derived, "--num-threads", "--async-scheduling"}
     assert all(decision.wanted is None and decision.why for decision in decisions.values())
 
 
@@ -81,7 +81,7 @@ def test_what_was_wished_holds_in_silence() -> None:
     assert decisions == {}
     assert config.open_limits == ()
     limits, cache = config.scheduler, config.cache
-    assert dataclasses.astuple(limits) == (128, 8, 4096, "priority", 5, 50, 30.0, 0.1, 0, True)
+    assert dataclasses.astuple(limits) == (128, 8, 4096, "priority", 5, 50, 30.0, 0.1, 0, True, False)
     assert dataclasses.astuple(cache) == (16, "float16", "", 0.25, 2**30, None, 0, None)
     assert (config.seed, config.num_threads, config.is_nan_check_enabled) == (7, 1, False)
     assert (config.init_timeout_s, config.step_timeout_s) == (5.0, 6.0)
@@ -115,7 +115,6 @@ def test_short_names_of_types(short: str, full: str) -> None:
         ({"data_parallel_size": 8}, "--data-parallel-size", 2, "may use 2 cores"),
         ({"pipeline_parallel_size": 2}, "--pipeline-parallel-size", 1, "not yet in this version"),
         ({"enable_expert_parallel": True}, "--enable-expert-parallel", False, "a part of each expert"),
-        ({"async_scheduling": True}, "--async-scheduling", False, "not yet in this version"),
         ({"trust_remote_code": True}, "--trust-remote-code", "no effect", "no code from a checkpoint"),
         ({"quantization": "ascend"}, "--quantization", "bfloat16", "not quantised"),
         (

@@ -12,8 +12,13 @@ from qanat.engine.core import MAX_FAILURES_IN_A_ROW, EngineCore
 from tests.support.step_loop import StepLoop, make_request
 
 
-def make_core() -> tuple[EngineCore, StepLoop]:
-    loop = StepLoop()
+@pytest.fixture(params=[0, 1], ids=["plain", "overlapped"])
+def depth(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+def make_core(depth: int) -> tuple[EngineCore, StepLoop]:
+    loop = StepLoop(overlap_depth=depth)
     return EngineCore(loop.scheduler, loop.executor, loop.clock), loop
 
 
@@ -27,8 +32,8 @@ def run(core: EngineCore) -> list[RequestOutput]:
     raise AssertionError("the core never came to rest")
 
 
-def test_a_failed_step_ends_its_requests_and_the_next_ones_are_served() -> None:
-    core, loop = make_core()
+def test_a_failed_step_ends_its_requests_and_the_next_ones_are_served(depth: int) -> None:
+    core, loop = make_core(depth)
     for request_id in "ab":
         core.add(make_request(request_id, 20))
     core.step()
@@ -45,25 +50,25 @@ def test_a_failed_step_ends_its_requests_and_the_next_ones_are_served() -> None:
     assert [end.finish_reason for end in run(core)] == [FinishReason.LENGTH]
 
 
-def test_lasting_failure_ends_the_loop() -> None:
-    core, loop = make_core()
-    loop.executor.num_failures = MAX_FAILURES_IN_A_ROW
+def test_lasting_failure_ends_the_loop(depth: int) -> None:
+    core, loop = make_core(depth)
+    loop.executor.num_failures = (1 + depth) * MAX_FAILURES_IN_A_ROW
     with pytest.raises(RuntimeError):
         for i in range(MAX_FAILURES_IN_A_ROW):
             core.add(make_request(f"r{i}", 20))
             run(core)
 
 
-def test_a_success_between_failures_starts_the_count_anew() -> None:
-    core, loop = make_core()
+def test_a_success_between_failures_starts_the_count_anew(depth: int) -> None:
+    core, loop = make_core(depth)
     for i in range(2 * MAX_FAILURES_IN_A_ROW):
         core.add(make_request(f"r{i}", 20, max_tokens=3))
         loop.executor.num_failures = i % MAX_FAILURES_IN_A_ROW != 0
         assert len(run(core)) == 1
 
 
-def test_a_refused_request_ends_like_any_other() -> None:
-    core, _ = make_core()
+def test_a_refused_request_ends_like_any_other(depth: int) -> None:
+    core, _ = make_core(depth)
     core.add(make_request("long", 5000))
     (end,) = run(core)
     assert (end.finish_reason, end.error_code) == (FinishReason.ERROR, "context_length_exceeded")

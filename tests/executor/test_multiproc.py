@@ -19,6 +19,7 @@ from qanat.config.resolved import ResolvedConfig
 from qanat.core.errors import CapacityError, CheckpointError, EngineDeadError, QanatError
 from qanat.core.memory_plan import MemoryPlan
 from qanat.core.profile import ProfileReport
+from qanat.engine.core import EngineCore
 from qanat.executor.multiproc import MultiprocExecutor
 from qanat.executor.planning import plan_start
 from tests.executor.test_uniproc import Loop
@@ -86,6 +87,36 @@ def test_two_processes_answer_like_one_and_can_be_shut_down_twice() -> None:
     executor.shutdown()
     with pytest.raises(RuntimeError, match="shut down"):
         executor.start_profile()
+
+
+def run_core(core: EngineCore, loop: Loop) -> None:
+    while core.has_work:
+        loop.take(core.step())
+        core.check()
+
+
+def test_overlapped_steps_of_two_ranks_change_nothing_and_a_killed_rank_is_named() -> None:
+    alone, config = Loop(tiny_config()), shared_config()
+    config = dataclasses.replace(config, scheduler=dataclasses.replace(config.scheduler, is_overlapped=True))
+    executor = start(config)
+    try:
+        shared = Loop(config, executor)
+        core = EngineCore(shared.scheduler, executor)
+        for loop in (alone, shared):
+            requests_in(loop)
+            loop.add("stopped", random_prompt(20, 7), 30, stop_token_ids=[30, 40, 50, 60, 70])
+        alone.run()
+        run_core(core, shared)
+        shared.check_idle()
+        assert shared.tokens == alone.tokens
+        shared.add("last", random_prompt(20, 7), 100)
+        core.step()
+        (victim,) = [peer.pid for peer in executor._ranks.peers]
+        os.kill(victim, signal.SIGKILL)
+        with pytest.raises(EngineDeadError, match=rf"Rank 1 \(process {victim}\) was killed by SIGKILL"):
+            run_core(core, shared)
+    finally:
+        executor.shutdown()
 
 
 def test_a_rank_that_is_killed_is_named_and_ends_all() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.step_loop import StepLoop, make_request
 
-BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "scheduler_step.py"
+BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "scheduler.py"
 
 
 def count_calls(loop: StepLoop, num_steps: int) -> int:
@@ -57,16 +57,19 @@ def test_s9_a_long_queue_before_full_pools_costs_nothing(policy: str) -> None:
     assert few == many
 
 
-def test_s9_a_long_queue_before_full_rows_costs_nothing() -> None:
-    loops = [crowded_loop(num_waiting) for num_waiting in (4, 3000)]
+@pytest.mark.parametrize("overlap_depth", [0, 1])
+def test_s9_a_long_queue_before_full_rows_costs_nothing(overlap_depth: int) -> None:
+    loops = [crowded_loop(num_waiting, overlap_depth=overlap_depth) for num_waiting in (4, 3000)]
     assert [loop.scheduler.num_running for loop in loops] == [4, 4]
     few, many = [count_calls(loop, 20) for loop in loops]
     assert few == many
 
 
-def test_the_benchmark_runs_and_prints_a_line_per_case() -> None:
-    command = [sys.executable, str(BENCHMARK), "--steps", "3", "--repeat", "1"]
+@pytest.mark.parametrize("more", [[], ["--overlapped"]])
+def test_the_benchmark_runs_and_prints_a_line_per_case(more: list[str]) -> None:
+    sizes = ["--running", "1", "32", "--waiting", "0", "100"]
+    command = [sys.executable, str(BENCHMARK), "--steps", "4", "--repeat", "1", *sizes, *more]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert result.stderr == ""
     cases = [tuple(map(int, line.split()[:2])) for line in result.stdout.splitlines()[1:]]
-    assert cases == [(running, waiting) for running in (1, 64, 256) for waiting in (0, 10_000)]
+    assert cases == [(running, waiting) for running in (1, 32) for waiting in (0, 100)]

@@ -42,6 +42,7 @@ class HeldRow:
     token_ids: list[int]
     num_computed: int
     block_ids: list[int]
+    has_ended: bool = False
 
 
 @dataclass
@@ -83,7 +84,7 @@ class FakeExecutor:
         """Carries a batch out at once.
 
         Raises:
-            ContractViolation: see the module.
+            ContractViolation: see the module; after a failed step it is in the future.
         """
         require(batch.step_id == len(self.batches), f"step {batch.step_id} follows {len(self.batches) - 1}")
         self.batches.append(batch)
@@ -93,6 +94,15 @@ class FakeExecutor:
             self._has_failed = True
             future.set_exception(RuntimeError("the step failed"))
             return future
+        try:
+            future.set_result(self._answer(batch))
+        except ContractViolation as error:
+            if not self._has_failed:  # one that was given before that was told finds rows that never came
+                raise
+            future.set_exception(error)
+        return future
+
+    def _answer(self, batch: ScheduledBatch) -> StepOutput:
         self._check_shape(batch)
         for row in batch.freed_rows:
             self._forget(row)
@@ -100,8 +110,7 @@ class FakeExecutor:
             self._copy_state(copy)
         for new in batch.new_rows:
             self._enter(new)
-        future.set_result(StepOutput(batch.step_id, [self._run(scheduled) for scheduled in batch.rows]))
-        return future
+        return StepOutput(batch.step_id, [self._run(scheduled) for scheduled in batch.rows])
 
     def shutdown(self) -> None:
         self.is_shut_down = True
@@ -177,6 +186,8 @@ class FakeExecutor:
         require(scheduled.row in self.rows, f"row {scheduled.row} is scheduled but not held")
         held = self.rows[scheduled.row]
         self._own_blocks(held, scheduled.new_block_ids)
+        if held.has_ended:
+            return RowOutput(scheduled.row, [])
         start, end = held.num_computed, held.num_computed + scheduled.num_scheduled_tokens
         require(
             start < end <= len(held.token_ids), f"positions {start}..{end} of {len(held.token_ids)} tokens"
@@ -198,6 +209,8 @@ class FakeExecutor:
             return RowOutput(scheduled.row, [], prompt_logprobs=prompt_logprobs)
         error_length = self.errors.get(held.new.request_id)
         if error_length is not None and len(held.token_ids) >= error_length:
+            held.has_ended = True
+            self._store_state(held, state)
             return RowOutput(scheduled.row, [], error="The logits are not finite.")
         most = scheduled.max_draft_tokens
         require(end + most <= len(held.block_ids) * self.block_size, "drafts have places of their own")
@@ -248,6 +261,7 @@ class FakeExecutor:
             )
             sampled.append(token_id)
             held.token_ids.append(token_id)
+            held.has_ended |= token_id in new.stop_token_ids and num_outputs + 1 >= new.sampling.min_tokens
             if len(sampled) == num_wanted or held.num_computed == len(held.block_ids) * self.block_size:
                 self._store_state(held, state)
                 return sampled

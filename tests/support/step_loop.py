@@ -70,7 +70,7 @@ class StepLoop:
     Args:
         num_blocks, num_states: usable ones, the reserved id not counted; num_states 0 means no recurrent layers.
         num_checkpoints: reuses prefixes, with places for so many states; None reuses nothing.
-        overlap_depth: how many steps may be in flight when the next is scheduled.
+        overlap_depth: how many steps may be in flight when the next is scheduled; with any, rows go ahead.
         max_draft_tokens: drafts of each request in a step, of which none to all are right.
         limits: fields of SchedulerLimits by name.
     """
@@ -88,7 +88,7 @@ class StepLoop:
         **limits: object,
     ) -> None:
         base = SchedulerLimits(max_num_batched_tokens=256, max_num_seqs=8, max_model_len=4096)
-        self.limits = replace(base, **limits)  # type: ignore[arg-type]
+        self.limits = replace(base, is_overlapped=overlap_depth > 0, **limits)  # type: ignore[arg-type]
         num_states = self.limits.max_num_seqs if num_states is None else num_states
         spec = small_spec(block_size, has_states=num_states > 0)
         self.clock = FakeClock()

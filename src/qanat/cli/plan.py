@@ -134,6 +134,7 @@ def settings(wishes: EngineConfig, config: ResolvedConfig, decisions: Sequence[D
         "max_num_batched_tokens": limits.max_num_batched_tokens,
         "scheduling_policy": limits.policy,
         "enable_chunked_prefill": limits.is_chunked_prefill_enabled,
+        "async_scheduling": limits.is_overlapped,
         "long_prefill_token_threshold": limits.long_prefill_token_threshold,
         "max_decode_stall_s": limits.max_decode_stall_s,
         "max_num_queued_reqs": limits.max_waiting_requests,

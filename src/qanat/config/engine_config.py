@@ -152,7 +152,7 @@ class SchedulerOptions:
         minimum=0.001,
     )
     async_scheduling: bool | None = option(
-        Kind.SWITCH, None, "Schedule a step while the one before computes; not yet in this version."
+        Kind.SWITCH, None, "Schedule a step while the one before computes. Default: where that helps."
     )
     max_logprobs: int = option(
         Kind.COUNT, 20, "Alternatives per position that a request may ask for.", minimum=0, maximum=20

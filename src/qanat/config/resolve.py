@@ -12,13 +12,14 @@ from qanat.config.limits import cache_limits, dtype_name, scheduler_limits
 from qanat.config.machine import MachineInfo
 from qanat.config.model_config import ModelConfig
 from qanat.config.model_source import DEMO_NAME
+from qanat.config.overlap import is_overlapped
 from qanat.config.packed_cache import packed_cache_settings
 from qanat.config.parallel import tensor_parallel_size
 from qanat.config.prefix_cache import prefix_cache_settings
 from qanat.config.profiler import profiler_settings
 from qanat.config.quantization import settle_quantization
 from qanat.config.replicas import parallel_settings, replica_bytes
-from qanat.config.resolved import CacheLimits, ResolvedConfig
+from qanat.config.resolved import CacheLimits, ResolvedConfig, SchedulerLimits
 from qanat.config.speculative import MTP, SpeculativeSettings, speculative_settings
 from qanat.config.structured import StructuredSettings, structured_settings
 from qanat.config.unbuilt import check_refused, decide_unbuilt
@@ -66,7 +67,7 @@ def resolve(
     quantization = settle_quantization(wishes, quantization, dtype, said)
     num_local = parallel.num_local_replicas
     num_threads = _num_threads(wishes, model, machine, environment, (num_here, num_local), said)
-    limits, open_limits = scheduler_limits(wishes, model, environment, said)
+    limits, unset = _scheduler(wishes, model, machine, environment, num_threads * num_here * num_local, said)
     return ResolvedConfig(
         model_path=model_path,
         served_model_names=wishes.served_model_name or (wishes.model or DEMO_NAME,),
@@ -85,7 +86,7 @@ def resolve(
         init_timeout_s=float(wishes.init_timeout_s or DEFAULT_INIT_TIMEOUT_S),
         tensor_parallel_size=num_ranks,
         parallel=parallel,
-        open_limits=open_limits,
+        open_limits=unset,
         profiler=profiler_settings(wishes.profiler_config, said),
         packed_cache=packed_cache_settings(wishes, said),
         prefix_cache=prefix_cache_settings(wishes, model, said),
@@ -93,6 +94,20 @@ def resolve(
         graph_wishes=read_graph_wishes(wishes, said),
         speculative=speculative,
     ), said
+
+
+def _scheduler(
+    wishes: EngineConfig,
+    model: ModelConfig,
+    machine: MachineInfo,
+    environment: Environment,
+    num_computing: int,
+    said: list[Decision],
+) -> tuple[SchedulerLimits, tuple[str, ...]]:
+    """The scheduler's settings, and the names of those that nobody set, beside so many threads that compute."""
+    limits, unset = scheduler_limits(wishes, model, environment, said)
+    is_ahead = is_overlapped(wishes, model, machine, num_computing, said)
+    return dataclasses.replace(limits, is_overlapped=is_ahead), unset
 
 
 def _speculation(

@@ -30,6 +30,7 @@ class SchedulerLimits:
         max_decode_stall_s: how long one step's prefill may hold running decodes up, in seconds.
         long_prefill_token_threshold: most prefill tokens of one request in one step; 0 is no bound.
         is_chunked_prefill_enabled: whether a prompt may be split over steps.
+        is_overlapped: whether a step is scheduled while the one before computes.
     """
 
     max_num_batched_tokens: int
@@ -42,6 +43,7 @@ class SchedulerLimits:
     max_decode_stall_s: float = 0.5
     long_prefill_token_threshold: int = 0
     is_chunked_prefill_enabled: bool = True
+    is_overlapped: bool = False
 
 
 @dataclass(frozen=True)

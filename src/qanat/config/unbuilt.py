@@ -92,9 +92,6 @@ def _parallelism(wishes: EngineConfig) -> Iterator[Decision]:
 
 
 def _switches(wishes: EngineConfig) -> Iterator[Decision]:
-    if wishes.async_scheduling:
-        why = f"{LATER}: a step is scheduled when the one before has ended"
-        yield Decision("--async-scheduling", True, False, why)
     if wishes.reasoning_parser not in (None, "none", *REASONING_PARSERS):
         why = "thinking is told by the tags in the model's own vocabulary"
         yield Decision("--reasoning-parser", wishes.reasoning_parser, REASONING_PARSERS[0], why)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import msgspec
 
-from qanat.core.batch import ScheduledBatch
+from qanat.core.batch import ScheduledBatch, StepOutput
 from qanat.core.errors import QanatError
 from qanat.core.graph_counts import GraphCounter
 from qanat.core.outputs import RequestOutput
@@ -16,7 +19,7 @@ from qanat.core.profile import ProfileReport
 from qanat.core.request import FinishReason, Request
 from qanat.engine.form_preparation import FormPreparation
 from qanat.engine.prefix_store import PrefixStore
-from qanat.executor.base import Executor
+from qanat.executor.base import Executor, StepResult
 from qanat.scheduler.scheduler import Scheduler
 from qanat.scheduler.stats import SchedulerStats
 
@@ -29,11 +32,20 @@ MAX_NAMED = 100
 """So many requests are named in one line of the log."""
 
 
+@dataclass(frozen=True)
+class _Step:
+    """A step on its way."""
+
+    batch: ScheduledBatch
+    output: StepResult
+    start_s: float
+
+
 class EngineCore:
     """Owns the scheduler and drives the executor. Not thread-safe: one thread calls everything.
 
     Args:
-        scheduler: decides what each step computes.
+        scheduler: decides what each step computes; where its steps overlap, the next one before this one's results.
         executor: computes it.
         clock: monotonic seconds.
         forms: has forms compiled before their requests enter the queue; without, the executor compiles them.
@@ -57,6 +69,9 @@ class EngineCore:
         self._clock = clock
         self._forms = forms
         self._prefixes = prefixes
+        self._num_ahead = int(scheduler.is_overlapped)
+        self._in_flight: deque[_Step] = deque()
+        self._result_s = -math.inf
         self._ended: list[RequestOutput] = []
         self._num_failures = 0
         self._step_s = 0.0
@@ -68,7 +83,7 @@ class EngineCore:
     def has_work(self) -> bool:
         """True while a step would do anything or an output waits to be collected."""
         has_news = self._forms is not None and self._forms.has_news
-        return self._scheduler.has_work or bool(self._ended) or has_news
+        return self._scheduler.has_work or bool(self._in_flight) or bool(self._ended) or has_news
 
     @property
     def is_preparing(self) -> bool:
@@ -145,28 +160,44 @@ class EngineCore:
     def _step(self) -> list[RequestOutput]:
         outputs, self._ended = self._ended + self._scheduler.expire(), []
         batch = self._scheduler.schedule()
-        if batch is None:
+        if batch is not None:
+            start_s = self._clock()
+            self._in_flight.append(_Step(batch, self._executor.execute(batch), start_s))
+            if len(self._in_flight) <= self._num_ahead:
+                return outputs
+        if not self._in_flight:
             return outputs
-        start_s = self._clock()
+        step = self._in_flight.popleft()
         try:
-            output = self._executor.execute(batch).result()
-            news = self._scheduler.update(batch, output)
+            output = step.output.result()
+            news = self._scheduler.update(step.batch, output)
         except Exception as error:
             return outputs + self._give_up(error)
         self._num_failures = 0
-        spent_s = self._clock() - start_s
+        self._observe(step, output)
+        return outputs + news
+
+    def _observe(self, step: _Step, output: StepOutput) -> None:
+        """Counts a step. One that was given while another computed began when that had ended."""
+        now_s = self._clock()
+        spent_s = now_s - max(step.start_s, self._result_s)
+        self._result_s = now_s
         self._step_s += spent_s
         if output.graph is not None:
             self._graphs.add(output.graph)
-        num_prefill_tokens = _num_prefill_tokens(batch)
+        num_prefill_tokens = _num_prefill_tokens(step.batch)
         self._scheduler.observe_step(num_prefill_tokens, spent_s)
         if not num_prefill_tokens:
             self._scheduler.observe_decode(output, spent_s)
         self.num_steps += 1
-        return outputs + news
 
     def _give_up(self, error: Exception) -> list[RequestOutput]:
         """Ends all requests after a step that failed; what comes later is served, unless steps keep failing."""
+        for (
+            step
+        ) in self._in_flight:  # what was given meanwhile is not for anybody, but must not meet what comes
+            step.output.exception()
+        self._in_flight.clear()
         self._num_failures += 1
         if self._num_failures >= MAX_FAILURES_IN_A_ROW:
             raise error

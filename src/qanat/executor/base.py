@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Protocol
 
 from qanat.core.batch import ScheduledBatch, StepOutput
@@ -11,6 +10,22 @@ from qanat.core.errors import QanatError
 from qanat.core.memory_plan import MemoryPlan
 from qanat.core.prefix_entry import PrefixOrder
 from qanat.core.profile import ProfileReport
+
+
+class StepResult(Protocol):
+    """What comes of a step, as a future tells it."""
+
+    def done(self) -> bool:
+        """True once the others do not wait."""
+        ...
+
+    def exception(self) -> BaseException | None:
+        """Waits; what ended the step, None if it has a result."""
+        ...
+
+    def result(self) -> StepOutput:
+        """Waits; the result, or the exception that ended the step."""
+        ...
 
 
 class Executor(Protocol):
@@ -26,8 +41,10 @@ class Executor(Protocol):
         """Seconds spent in exchanges between ranks since the start; 0 for one rank."""
         ...
 
-    def execute(self, batch: ScheduledBatch) -> Future[StepOutput]:
-        """Starts a step; the result, or the exception that ended it, is in the future.
+    def execute(self, batch: ScheduledBatch) -> StepResult:
+        """Starts a step.
+
+        Where steps overlap, the caller may give the next one before it has the result of this one.
 
         After an `EngineDeadError` no step succeeds any more.
         """

@@ -43,6 +43,7 @@ from qanat.executor.rank_messages import (
 from qanat.executor.rank_processes import COMMAND, RankProcesses
 from qanat.executor.ranks import Ranks
 from qanat.executor.reports import check_report, join_timeout_s, report_of
+from qanat.executor.step_thread import Pending
 from qanat.platforms.cpu import CpuPlatform
 from qanat.platforms.groups import CollectiveError, Place
 from qanat.platforms.metered import MeteredGroup
@@ -83,6 +84,7 @@ class MultiprocExecutor(OwnWorker):
         links: Sequence[NodeLink] = (),
         command: Sequence[str] = COMMAND,
     ) -> None:
+        super().__init__(config.scheduler.is_overlapped)
         self.memory_plan = memory_plan
         self._config = config
         self._encoder = msgspec.msgpack.Encoder()
@@ -116,10 +118,11 @@ class MultiprocExecutor(OwnWorker):
             group = self._join(platform)
             self._ranks.on_loss(group.abandon)
             worker = Worker(config, memory_plan, platform, matcher_factory, group)
-            worker.load()
+            self._steps.call(worker.load)
             self._await_loaded()
         except BaseException as error:
             self._ranks.stop(str(error) or "node 0 was stopped")
+            self._steps.stop()
             raise
         self._worker, self._group = worker, group
 
@@ -128,23 +131,14 @@ class MultiprocExecutor(OwnWorker):
         """Seconds that rank 0 has spent in exchanges with the others, waiting for slower ones included."""
         return self._group.spent_s if self._group is not None else 0.0
 
-    def execute(self, batch: ScheduledBatch) -> Future[StepOutput]:
-        """Runs the step on all ranks; the future is done, with rank 0's result or with what ended the group."""
-        future: Future[StepOutput] = Future()
+    def execute(self, batch: ScheduledBatch) -> Pending[StepOutput]:
+        """Runs the step on all ranks; what comes of it is rank 0's result, or what ended the group."""
         worker = self._loaded()
-        if self._death is None:
-            try:
-                self._ranks.send(self._encoder.encode(without_choices(batch)))
-                future.set_result(worker.execute(batch))
-            except Exception as error:  # whoever asks for the result meets it
-                self._death = self._cause(error)
-        if self._death is not None:
-            future.set_exception(self._death)
-        return future
+        return self._steps.submit(lambda: self._execute(worker, batch))
 
     def check(self) -> None:
-        """Looks whether all ranks still live; see `Executor`."""
-        if self._death is None:
+        """Looks whether all ranks still live; see `Executor`. A step that is under way finds out itself."""
+        if self._death is None and not self._steps.is_busy:
             try:
                 self._ranks.check()
             except EngineDeadError as error:
@@ -154,11 +148,15 @@ class MultiprocExecutor(OwnWorker):
 
     def keep(self, order: PrefixOrder) -> bool:
         """Passes the order on to all ranks; see `Executor`."""
+        worker = self._loaded()
+        return self._steps.call(lambda: self._keep(worker, order))
+
+    def _keep(self, worker: Worker, order: PrefixOrder) -> bool:
         if self._death is not None:
             raise self._death
         try:
             self._ranks.send(KEEP + self._encoder.encode(order))
-            return super().keep(order)
+            return worker.keep(order)
         except (CollectiveError, EngineDeadError) as error:
             self._death = self._cause(error)
             raise self._death from None
@@ -166,24 +164,34 @@ class MultiprocExecutor(OwnWorker):
     def start_profile(self) -> None:
         """Has every rank record steps from the next one on; see `Executor`."""
         super().start_profile()
-        self._ranks.send(START_PROFILE)
+        self._steps.call(lambda: self._ranks.send(START_PROFILE))
 
     def stop_profile(self, on_report: Callable[[ProfileReport | QanatError], None]) -> None:
         """Ends the profiles of all ranks; the report is of rank 0's, the others name their files in the log."""
         super().stop_profile(on_report)
-        self._ranks.send(STOP_PROFILE)
+        self._steps.call(lambda: self._ranks.send(STOP_PROFILE))
 
     def end_overdue_profile(self) -> None:
         """Ends profiles that have run for as long as they may."""
         was_running = self._worker is not None and self._worker.profiler.is_running
         super().end_overdue_profile()
         if was_running and self._worker is not None and not self._worker.profiler.is_running:
-            self._ranks.send(STOP_PROFILE)
+            self._steps.call(lambda: self._ranks.send(STOP_PROFILE))
 
     def shutdown(self) -> None:
         """Ends the other processes; releases the model and the cache."""
+        self._steps.stop()
         self._worker = None
         self._ranks.stop(self._death.message if self._death is not None else "")
+
+    def _execute(self, worker: Worker, batch: ScheduledBatch) -> StepOutput:
+        if self._death is None:
+            try:
+                self._ranks.send(self._encoder.encode(without_choices(batch)))
+                return worker.execute(batch)
+            except Exception as error:
+                self._death = self._cause(error)
+        raise self._death
 
     def _starts(self) -> list[RankStart]:
         """What the other ranks of this host are told."""

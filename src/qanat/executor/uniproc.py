@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
-
 from qanat.config.resolved import ResolvedConfig
 from qanat.core.batch import ScheduledBatch, StepOutput
 from qanat.core.constraint import MatcherFactory
 from qanat.core.memory_plan import MemoryPlan
 from qanat.executor.own_worker import OwnWorker
+from qanat.executor.step_thread import Pending
 from qanat.worker.worker import Worker
 
 
 class UniprocExecutor(OwnWorker):
-    """An `Executor` that computes each batch before `execute` returns.
+    """An `Executor` that computes each batch before `execute` returns, or in a thread where steps overlap.
 
     Args:
         config: the resolved configuration.
@@ -33,24 +32,25 @@ class UniprocExecutor(OwnWorker):
         memory_plan: MemoryPlan | None = None,
         matcher_factory: MatcherFactory | None = None,
     ) -> None:
+        super().__init__(config.scheduler.is_overlapped)
         worker = Worker(config, memory_plan, matcher_factory=matcher_factory)
-        worker.load()
+        try:
+            self._steps.call(worker.load)
+        except BaseException:
+            self._steps.stop()
+            raise
         self.memory_plan: MemoryPlan = worker.memory_plan
         self._worker: Worker | None = worker
 
-    def execute(self, batch: ScheduledBatch) -> Future[StepOutput]:
-        """Runs the step; the future is done, with its result or with the exception that ended it."""
-        future: Future[StepOutput] = Future()
+    def execute(self, batch: ScheduledBatch) -> Pending[StepOutput]:
+        """Runs the step; see `Executor`."""
         worker = self._loaded()
-        try:
-            future.set_result(worker.execute(batch))
-        except Exception as error:  # whoever asks for the result meets it
-            future.set_exception(error)
-        return future
+        return self._steps.submit(lambda: worker.execute(batch))
 
     def check(self) -> None:
         """There is no other process that could have died."""
 
     def shutdown(self) -> None:
         """Releases the model and the cache."""
+        self._steps.stop()
         self._worker = None

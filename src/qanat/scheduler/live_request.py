@@ -91,12 +91,15 @@ class RunningRequest:
         request, rank, output_token_ids, stop_token_ids: the record's, one step nearer: each step reads them.
         row: batch row.
         decode_row: the row's usual entry in a batch, one token and no new block, built once.
-        num_uncomputed: known tokens not yet scheduled. 0 while the next token is being computed.
+        num_uncomputed: known tokens not yet scheduled. 0 while the next token is being computed, -1 while the one after
+            that has been scheduled too.
         num_spare: reserved places that no scheduled token has taken.
+        num_unsure: of those, places of drafts in a step that has not been answered, of which any number may be taken.
         num_outputs_left: output tokens until max_tokens.
         num_prompt_logprobs: entries that this stay has yielded.
         is_growing: its blocks may not suffice until its end.
         is_decoding: its known tokens have all been scheduled but for the newest.
+        is_unindexed: its prompt has been scheduled, and the cache has not been told.
         is_running: False once the stay is over; results that are still on their way are then ignored.
     """
 
@@ -105,11 +108,13 @@ class RunningRequest:
         "is_decoding",
         "is_growing",
         "is_running",
+        "is_unindexed",
         "live",
         "num_outputs_left",
         "num_prompt_logprobs",
         "num_spare",
         "num_uncomputed",
+        "num_unsure",
         "output_token_ids",
         "rank",
         "request",
@@ -130,10 +135,12 @@ class RunningRequest:
         self.decode_row = ScheduledRow(row, 1, [])
         self.num_uncomputed = request.num_tokens - request.num_computed_tokens
         self.num_spare = num_reserved - request.num_computed_tokens
+        self.num_unsure = 0
         self.num_outputs_left = max_tokens - request.num_output_tokens
         self.num_prompt_logprobs = 0
         self.is_growing = live.max_computed_tokens > num_reserved
         self.is_decoding = False
+        self.is_unindexed = False
         self.is_running = True
 
     def take_scheduled(self, num_tokens: int) -> None:

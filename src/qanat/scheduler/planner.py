@@ -77,6 +77,7 @@ class StepPlanner:
         self._bill = bill
         self._drafts = drafts
         self._is_turn_of_short = False
+        self._least_uncomputed = 0 if limits.is_overlapped else 1
         self.parking = Parking(waiting, running, limits.max_num_seqs)
         self.num_preemptions = 0
         self.num_recomputed_tokens = 0
@@ -126,18 +127,18 @@ class StepPlanner:
         add_row, add_decode = step.rows.append, step.decodes.append
         # Preemption removes requests behind the present one only, so the iteration stays valid.
         for running in self._running.decoding:
-            if not running.num_uncomputed:
-                continue  # in flight: its next token is not known
+            if running.num_uncomputed < 1 and not self._goes_ahead(running):
+                continue
             if not budget:
                 break
-            if running.num_spare > 0:
+            if running.num_spare > running.num_unsure:
                 add_row(running.decode_row)
             else:
                 new_ids = self._reserve(running)
                 if new_ids is None:
                     continue
                 add_row(ScheduledRow(running.row, 1, new_ids))
-            running.num_uncomputed = 0
+            running.num_uncomputed -= 1
             running.num_spare -= 1
             running.request.num_computed_tokens += 1
             add_decode(running)
@@ -151,11 +152,12 @@ class StepPlanner:
         if self._running.prefilling or len(self._waiting):
             num_extra //= 2
         for running in decoding:
-            if not running.num_uncomputed:
+            if running.num_uncomputed < 1 and not self._goes_ahead(running):
                 continue
             if not step.budget:
                 break
-            most = min(drafts.length(running), running.num_outputs_left - 1, num_extra)
+            num_left = running.num_outputs_left - (running.num_uncomputed < 1) - running.num_unsure
+            most = min(drafts.length(running), num_left - 1, num_extra)
             if self._cache.keeps_states:
                 most = min(most, self._drafts_before_state(running))
             places = self._places(running, 1 + max(most, 0))
@@ -166,8 +168,9 @@ class StepPlanner:
                 step.rows.append(ScheduledRow(running.row, 1, new_ids, num_drafts))
             else:
                 step.rows.append(running.decode_row)
-            running.num_uncomputed = 0
+            running.num_uncomputed -= 1
             running.num_spare -= 1
+            running.num_unsure += num_drafts
             running.request.num_computed_tokens += 1
             step.decodes.append(running)
             num_extra -= num_drafts
@@ -178,10 +181,30 @@ class StepPlanner:
 
         What has been accepted up to here is kept now, if this is such a place: later the state has passed it.
         """
-        num_beyond = running.request.num_computed_tokens % CHUNK_GRID
-        if not num_beyond and running.num_uncomputed:
+        num_beyond = (running.request.num_computed_tokens + running.num_unsure) % CHUNK_GRID
+        if not num_beyond and not running.num_unsure:
             self._cache.advance(running.request, is_settled=True)
         return CHUNK_GRID - num_beyond - 1
+
+    def _goes_ahead(self, running: RunningRequest) -> bool:
+        """Whether a request can go on although its newest token is still being computed (S15).
+
+        Not if its output is sure to end with that token, or may end with the drafts behind it: every row has its place
+        within the window. Nor if those drafts may end where its state is to be kept. A stop token is not foreseen; the
+        row is then computed for nobody.
+        """
+        if running.num_uncomputed < self._least_uncomputed:
+            return False
+        if running.num_outputs_left <= 1 + running.num_unsure:
+            return False
+        if running.num_unsure and self._cache.keeps_states:
+            furthest = running.request.num_computed_tokens + running.num_unsure
+            if not furthest % CHUNK_GRID:
+                return False
+        if running.is_unindexed:
+            running.is_unindexed = False
+            self._cache.advance(running.request)
+        return True
 
     def _places(self, running: RunningRequest, num_wanted: int) -> tuple[int, list[int]] | None:
         """Drafts that have places behind the next token's, and new blocks for them; None if not even that has one.
@@ -190,15 +213,16 @@ class StepPlanner:
         would have taken within the next few steps.
         """
         new_ids: list[int] = []
-        if running.num_spare < num_wanted:
+        num_unsure = running.num_unsure
+        if running.num_spare - num_unsure < num_wanted:
             if num_wanted > 1 and self._cache.num_free_blocks > self._running.num_growing:
                 new_ids = self._running.extend(running, num_wanted) or []
-            if not running.num_spare:
+            if running.num_spare <= num_unsure:
                 own_ids = self._reserve(running)
                 if own_ids is None:
                     return None
                 new_ids += own_ids
-        return min(num_wanted, running.num_spare) - 1, new_ids
+        return min(num_wanted, running.num_spare - num_unsure) - 1, new_ids
 
     def _reserve(self, running: RunningRequest) -> list[int] | None:
         """Room for one more token, at the cost of later-ranked requests if need be.
@@ -342,6 +366,7 @@ class StepPlanner:
         is_last = running.num_uncomputed == 0
         step.chunks.append((running, is_last))
         if is_last:
+            running.is_unindexed = True
             self._running.start_decoding(running)
 
     def _chunk(self, num_wanted: int, start: int, step: StepPlan) -> int:

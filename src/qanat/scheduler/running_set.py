@@ -54,7 +54,8 @@ class RunningSet:
         """Reserves the places of the next tokens; None if there are not blocks enough."""
         request = running.request
         self._cache.advance(request)
-        new_ids = self._cache.extend(request.request_id, request.num_computed_tokens + num_tokens)
+        num_before = request.num_computed_tokens + running.num_unsure
+        new_ids = self._cache.extend(request.request_id, num_before + num_tokens)
         if new_ids is None:
             return None
         running.num_spare += len(new_ids) * self._cache.block_size
@@ -71,6 +72,9 @@ class RunningSet:
         running.live.running = None
         running.request.row = -1
         self.num_growing -= running.is_growing
+        # The newest token may have been scheduled before it was known, and then nobody says that it was computed.
+        num_certain = running.request.num_tokens - bool(running.output_token_ids)
+        running.request.num_computed_tokens = min(running.request.num_computed_tokens, num_certain)
         self._cache.release(running.request.request_id)
         heapq.heappush(self._free_rows, running.row)
         self._freed_rows.append(running.row)

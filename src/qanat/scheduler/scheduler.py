@@ -36,7 +36,8 @@ class Scheduler:
     """Decides what each step computes, and keeps every request's account until its one terminal output.
 
     Not thread-safe: one thread calls everything. A step may be scheduled before the results of the one before are
-    known: a row whose next token is still being computed is then left out.
+    known: a row whose next token is still being computed is then left out, or goes ahead where the limits say that
+    steps overlap.
 
     Args:
         limits: token budget, rows, window, policy, queue bounds.
@@ -86,6 +87,11 @@ class Scheduler:
     def num_running(self) -> int:
         """Requests in the batch."""
         return len(self._running)
+
+    @property
+    def is_overlapped(self) -> bool:
+        """True if a step may be asked for before the one before is answered, and then goes ahead."""
+        return self._limits.is_overlapped
 
     @property
     def has_work(self) -> bool:
@@ -199,7 +205,8 @@ class Scheduler:
                 news = self._update_row(running, row_output, is_last, now_s)
                 if news is not None:
                     outputs.append(news)
-                if is_last and running.is_running:
+                if running.is_unindexed and running.is_running:
+                    running.is_unindexed = False
                     self._cache.advance(running.request)
         return outputs
 
@@ -212,13 +219,9 @@ class Scheduler:
         plan = self._updated
         if self._drafts is None or plan is None:
             return
-        capture_s = output.graph.capture_s if output.graph is not None else 0.0
-        self._drafts.observe_step(
-            len(plan.decodes),
-            plan.draft_length,
-            duration_s - capture_s - output.draft_capture_s,
-            output.draft_s,
-        )
+        graph_s = output.graph.capture_s if output.graph is not None else 0.0
+        step_s = duration_s - graph_s - output.draft_capture_s
+        self._drafts.observe_step(len(plan.decodes), plan.draft_length, step_s, output.draft_s)
 
     def expire(self) -> list[RequestOutput]:
         """Ends every request that has missed a deadline, and those whose turn it is but who are bound to miss one."""
@@ -281,7 +284,7 @@ class Scheduler:
             ):
                 running.output_token_ids.append(token_ids[0])
                 running.num_outputs_left -= 1
-                running.num_uncomputed = 1
+                running.num_uncomputed += 1
                 live = running.live
                 live.last_token_s = now_s
                 live.num_prepaid -= 1
@@ -388,8 +391,9 @@ class Scheduler:
 
 
 def _observe_drafts(drafts: DraftLengths, plan: StepPlan, output: StepOutput) -> None:
-    """Tells the choice of lengths what became of this step's drafts."""
+    """Tells the choice of lengths what became of this step's drafts; nobody waits for them any more."""
     for running, scheduled, row_output in zip(plan.decodes, plan.rows, output.rows, strict=False):
+        running.num_unsure -= scheduled.max_draft_tokens
         if running.is_running and not row_output.error:
             num_accepted = max(0, len(row_output.token_ids) - 1)
             drafts.observe(running, scheduled.max_draft_tokens, row_output.num_drafted, num_accepted)

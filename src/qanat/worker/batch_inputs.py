@@ -30,6 +30,7 @@ class RowWork(msgspec.Struct, frozen=True):
         drafts: guesses at the tokens of the last positions, which are to be verified.
         samples: all known tokens are computed then, so that the next one can be chosen.
         stores: (number of these positions, state id) where the state is kept on the way.
+        max_drafts: so many may be made.
     """
 
     row: int
@@ -40,6 +41,7 @@ class RowWork(msgspec.Struct, frozen=True):
     drafts: tuple[int, ...] = ()
     samples: bool = False
     stores: tuple[tuple[int, int], ...] = ()
+    max_drafts: int = 0
 
     @property
     def num_known(self) -> int:
@@ -57,6 +59,8 @@ class RowWork(msgspec.Struct, frozen=True):
 def update_rows(table: RowTable, batch: ScheduledBatch) -> list[RowWork]:
     """Frees rows, lets requests in, appends blocks; returns the work in batch order.
 
+    Whoever scheduled a row before the step in which its request ended was answered computes nothing for it.
+
     Raises:
         IntegrityError: the batch contradicts what the rows hold.
     """
@@ -69,11 +73,22 @@ def update_rows(table: RowTable, batch: ScheduledBatch) -> list[RowWork]:
         if scheduled.new_block_ids:
             table.add_blocks(scheduled.row, scheduled.new_block_ids)
         state = table[scheduled.row]
+        if state.has_ended:
+            continue
         start = state.num_computed_tokens
         end = start + scheduled.num_scheduled_tokens
         samples = end == state.num_tokens and state.samples
         works.append(
-            RowWork(scheduled.row, state, start, end, offset, samples=samples, stores=tuple(scheduled.stores))
+            RowWork(
+                row=scheduled.row,
+                state=state,
+                start=start,
+                end=end,
+                offset=offset,
+                samples=samples,
+                stores=tuple(scheduled.stores),
+                max_drafts=scheduled.max_draft_tokens,
+            )
         )
         offset += scheduled.num_scheduled_tokens
     return works
@@ -86,9 +101,7 @@ def with_drafts(works: Sequence[RowWork], drafts: Sequence[Sequence[int]]) -> li
         if own:
             work.state.put_drafts(own)
         end = work.end + len(own)
-        longer.append(
-            RowWork(work.row, work.state, work.start, end, offset, tuple(own), work.samples, work.stores)
-        )
+        longer.append(msgspec.structs.replace(work, end=end, offset=offset, drafts=tuple(own)))
         offset += end - work.start
     return longer
 

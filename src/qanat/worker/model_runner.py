@@ -139,9 +139,11 @@ class ModelRunner:
             absorb_before_copies(self._model, self._table, self._cache, batch.state_copies)
         works = update_rows(self._table, batch)
         copy_states(self._cache, batch.state_copies)
+        if not works:
+            return StepOutput(batch.step_id, _with_ended(batch, []))
         draft_s = draft_capture_s = 0.0
         if self._drafter is not None:
-            works, draft_s, draft_capture_s = self._with_drafts(self._drafter, works, batch)
+            works, draft_s, draft_capture_s = self._with_drafts(self._drafter, works)
         # What can be done before the pass is: it leaves nothing of this code in the processor's caches.
         outputs = [RowOutput(work.row, [], num_drafted=len(work.drafts)) for work in works]
         pairs = list(zip(works, outputs, strict=True))
@@ -159,13 +161,13 @@ class ModelRunner:
             self._drafter.observe(works, forward.hidden, forward.taps)
             draft_s += time.monotonic() - start_s
         _drop_failed(outputs)
+        if len(outputs) < len(batch.rows):
+            outputs = _with_ended(batch, outputs)
         return StepOutput(batch.step_id, outputs, forward.use, draft_s, draft_capture_s)
 
-    def _with_drafts(
-        self, drafter: Drafter, works: list[RowWork], batch: ScheduledBatch
-    ) -> tuple[list[RowWork], float, float]:
+    def _with_drafts(self, drafter: Drafter, works: list[RowWork]) -> tuple[list[RowWork], float, float]:
         """The work with drafts where there may be any, the seconds that making them took, and those of capturing."""
-        most = [row.max_draft_tokens for row in batch.rows]
+        most = [work.max_drafts for work in works]
         if not any(most):
             if works[0].num_known == 1:
                 drafter.pause()
@@ -257,15 +259,24 @@ class ModelRunner:
             if is_finite and token != NO_TOKEN and not output.error:
                 output.token_ids.append(token)
                 work.state.append([token])
+                if token in work.state.stop_token_ids:
+                    self._note_stop(work.state)
                 num_top = work.state.sampling.logprobs
                 if num_top is not None:
                     wanting.append((i, num_top, output))
-            elif not is_finite:
+                continue
+            if not is_finite:
                 output.error = NOT_FINITE
             elif token == NO_TOKEN:
                 output.error, output.error_code = _why_nothing_is_left(work.state)
+            work.state.has_ended = not output.token_ids
         if wanting:
             _report_chosen(wanting, scores.logits)
+
+    def _note_stop(self, state: RowState) -> None:
+        """After a stop token; where other ranks would not know of it, such a row goes on until the scheduler knows."""
+        num_outputs = state.num_tokens - state.num_prompt_tokens
+        state.has_ended = self._group.size == 1 and num_outputs >= state.sampling.min_tokens
 
     def _tell(self, pairs: Sequence[_Pair]) -> None:
         """Brings the tokens that rank 0 has just chosen to the other ranks' rows; NO_TOKEN where there is none."""
@@ -277,6 +288,7 @@ class ModelRunner:
             for token, (work, output) in zip(tokens, pairs, strict=True):
                 if token == NO_TOKEN:
                     output.error = NOT_FINITE  # or whatever rank 0 says
+                    work.state.has_ended = not output.token_ids
                 else:
                     work.state.append([token])
                     output.token_ids.append(token)
@@ -357,6 +369,12 @@ def _report_chosen(wanting: Sequence[tuple[int, int, RowOutput]], logits: Tensor
     )
     for (_, _, output), entry in zip(wanting, entries, strict=True):
         output.logprobs.append(entry)
+
+
+def _with_ended(batch: ScheduledBatch, outputs: Sequence[RowOutput]) -> list[RowOutput]:
+    """In batch order, with nothing for rows whose requests had ended."""
+    computed = {output.row: output for output in outputs}
+    return [computed.get(one.row) or RowOutput(one.row, []) for one in batch.rows]
 
 
 def _drop_failed(outputs: Iterable[RowOutput]) -> None:

@@ -53,6 +53,7 @@ class RowState:
         num_drafts: guesses that stand behind them while a step verifies them.
         num_held: rows of the last step that linear-attention layers have yet to absorb (rule R8).
         num_blocks: KV blocks held.
+        has_ended: nothing more will be wanted of it, whatever has been scheduled.
         tokens_address: of the int32 tokens.
         edits: what is done to the logits before sampling, None if nothing ever is.
         form: the form that the output is held to, if there is one.
@@ -71,6 +72,7 @@ class RowState:
         self.num_drafts = 0
         self.num_held = 0
         self.num_blocks = 0
+        self.has_ended = False
         self._tokens: npt.NDArray[np.int32] = np.array(new_row.token_ids, dtype=np.int32)
         self.tokens_address = self._tokens.ctypes.data
         self.edits = LogitEdits.for_row(

@@ -1,11 +1,11 @@
 """What the scheduler and the cache cost per step, without any model.
 
-    python benchmarks/scheduler_step.py [--steps 2000] [--repeat 5]
+    python benchmarks/scheduler.py [--steps 2000] [--repeat 5] [--running 1 32 256] [--waiting 0 100000] [--overlapped]
 
-Every running request decodes one token per step, takes a new block every 64 steps, and leaves the full one to the index
-of prefixes; the waiting ones, each with a
-deadline and one of 100 owners, find no free row. The target (design.md section 7) is 1.5 us per running request plus
-50 us per step, whatever the number waiting. Each figure is the median over the steps of the best of the repeats.
+Every running request decodes one token per step, takes a new block every 64 steps, and leaves the full one to the
+index of prefixes; the waiting ones, each with a deadline and one of 100 owners, find no free row. The target is 1.5 us
+per running request plus 50 us per step, whatever the number waiting. With --overlapped, each step is scheduled before
+the one before is answered. Each figure is the median over the steps of the best of the repeats.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import argparse
 import statistics
 import sys
 import time
+from collections import deque
 
 from qanat.cache.manager import HybridCacheManager
 from qanat.cache.prefix_cache import PrefixRules
@@ -29,12 +30,12 @@ BLOCK_SIZE = 64
 NUM_PROMPT_TOKENS = 32
 STEP_TARGET_US = 50.0
 REQUEST_TARGET_US = 1.5
-RUNNING = (1, 64, 256)
-WAITING = (0, 10_000)
+RUNNING = (1, 32, 256)
+WAITING = (0, 1_000, 10_000, 100_000)
 NUM_OWNERS = 100
 
 
-def make_scheduler(num_running: int, num_waiting: int, num_steps: int) -> Scheduler:
+def make_scheduler(num_running: int, num_waiting: int, num_steps: int, is_overlapped: bool) -> Scheduler:
     """A scheduler with all rows taken by requests that outlast the measurement, and a queue behind them."""
     spec = CacheSpec(
         block_size=BLOCK_SIZE,
@@ -49,6 +50,7 @@ def make_scheduler(num_running: int, num_waiting: int, num_steps: int) -> Schedu
         max_num_seqs=num_running,
         max_model_len=NUM_PROMPT_TOKENS + num_steps + 10,
         max_waiting_requests=num_running + num_waiting,
+        is_overlapped=is_overlapped,
     )
     cache = HybridCacheManager(spec, num_blocks + 1, num_running + 1, PrefixRules())
     scheduler = Scheduler(limits, cache, time.monotonic)
@@ -75,22 +77,26 @@ def answer(batch: ScheduledBatch, step: int) -> StepOutput:
     return StepOutput(batch.step_id, [RowOutput(row.row, [step]) for row in batch.rows])
 
 
-def measure(num_running: int, num_waiting: int, num_steps: int) -> tuple[float, float]:
+def measure(num_running: int, num_waiting: int, num_steps: int, is_overlapped: bool) -> tuple[float, float]:
     """Median microseconds of `expire` with `schedule`, and of `update`, over decode steps."""
-    scheduler = make_scheduler(num_running, num_waiting, num_steps)
+    scheduler = make_scheduler(num_running, num_waiting, num_steps, is_overlapped)
     schedule_us: list[float] = []
     update_us: list[float] = []
+    in_flight: deque[tuple[ScheduledBatch, StepOutput]] = deque()
     for step in range(num_steps):
         start = time.perf_counter_ns()
         scheduler.expire()
         batch = scheduler.schedule()
         scheduled = time.perf_counter_ns()
         assert batch is not None and len(batch.rows) == num_running
-        output = answer(batch, step)
+        in_flight.append((batch, answer(batch, step)))
+        if is_overlapped and not step:
+            continue
+        done, output = in_flight.popleft()
         answered = time.perf_counter_ns()
-        scheduler.update(batch, output)
+        scheduler.update(done, output)
         updated = time.perf_counter_ns()
-        if step:  # the first step computes the prompts
+        if step > is_overlapped:  # the first step computes the prompts
             schedule_us.append((scheduled - start) / 1e3)
             update_us.append((updated - answered) / 1e3)
     return statistics.median(schedule_us), statistics.median(update_us)
@@ -103,12 +109,18 @@ def main() -> int:
     parser.add_argument(
         "--repeat", type=int, default=3, help="measurements per line; the best counts (default 3)"
     )
+    parser.add_argument("--running", type=int, nargs="+", default=RUNNING)
+    parser.add_argument("--waiting", type=int, nargs="+", default=WAITING)
+    parser.add_argument("--overlapped", action="store_true", help="as with --async-scheduling")
     options = parser.parse_args()
     is_met = True
     sys.stdout.write("running  waiting  schedule us  update us  step us  us per running  target us\n")
-    for num_running in RUNNING:
-        for num_waiting in WAITING:
-            runs = [measure(num_running, num_waiting, options.steps) for _ in range(options.repeat)]
+    for num_running in options.running:
+        for num_waiting in options.waiting:
+            runs = [
+                measure(num_running, num_waiting, options.steps, options.overlapped)
+                for _ in range(options.repeat)
+            ]
             schedule_us, update_us = min(runs, key=sum)
             step_us = schedule_us + update_us
             target_us = STEP_TARGET_US + REQUEST_TARGET_US * num_running
