@@ -28,7 +28,7 @@ def test_each_command_has_complete_help_with_an_example(
     assert main([name, "--help"]) == 0
     text = capsys.readouterr().out
     assert f"Examples:\n  qanat {name}" in text
-    assert name in ("bench", "deploy", "doctor", "eval", "quantize", "router") or (
+    assert name in ("bench", "deploy", "doctor", "eval", "quantize", "router", "top") or (
         "--max-num-batched-tokens" in text and "--config" in text
     )
     assert main([name, "model", "-h"]) == 0

@@ -18,6 +18,7 @@ COMMANDS = {
     "quantize": "Write a quantised checkpoint, or check one.",
     "router": "One address in front of any number of engines; it loses no stream.",
     "bench": "Measure kernels and models beside the machine's own limits.",
+    "top": "Watch running servers in the terminal.",
     "eval": "Count the right answers of a server, or compare two servers item by item.",
     "deploy": "Plan, write, check, verify and diagnose vLLM-Ascend services.",
 }
@@ -32,6 +33,7 @@ EXAMPLES = """Examples:
   qanat chat "What is 17 + 25?"
   qanat quantize ./Qwen3.5-0.8B ./Qwen3.5-0.8B-w8a8 --scheme w8a8
   qanat eval --tasks gsm8k_test.jsonl --baseline http://10.0.0.1:8000 --gate 0.5
+  qanat top --base-url http://10.0.0.1:8000
   qanat router http://10.0.0.1:8000 http://10.0.0.2:8000 --policy prefix
   qanat deploy lint run_p.sh run_d.sh --image v0.18.0rc1-a3
   qanat --print-completion bash > ~/.local/share/bash-completion/completions/qanat

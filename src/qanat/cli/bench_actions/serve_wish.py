@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import ssl
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,8 +15,8 @@ from qanat.bench.online.schedule import Arrivals
 from qanat.bench.online.target import Target
 from qanat.bench.online.wish import ServeWish
 from qanat.cli.bench_actions.serve_flags import REFUSED, BenchServeFlags
+from qanat.cli.connection import headers_of, tls_of
 from qanat.config.command_line import TYPOGRAPHIC_DASHES, is_flag
-from qanat.config.env import secret_of
 from qanat.config.values import read_json
 from qanat.core.decision import Decision
 from qanat.core.errors import ConfigError
@@ -48,7 +47,6 @@ OF_DATASETS = {
 """Data sets that flags beginning so belong to."""
 WITHOUT_FILE = ("random", "prefix_repetition")
 SLO_METRICS = ("ttft", "tpot", "e2el")
-NO_HEADER = "\r\n\0"
 
 
 def refuse_flags(arguments: Sequence[str]) -> None:
@@ -106,7 +104,7 @@ def read_wish(options: BenchServeFlags) -> ServeWish:
         sampling |= {"logprobs": True, "top_logprobs": sampling["logprobs"]}
     address = _address(options)
     return ServeWish(
-        target=Target(address, endpoint_of(options.backend, options.endpoint), read_headers(options)),
+        target=Target(address, endpoint_of(options.backend, options.endpoint), headers_of(options)),
         backend=options.backend,
         dataset=dataset,
         arrivals=arrivals,
@@ -114,7 +112,7 @@ def read_wish(options: BenchServeFlags) -> ServeWish:
         model=options.served_model_name or options.model,
         model_id=options.model,
         tokenizer=options.tokenizer,
-        tls=_tls(options) if address.is_tls else None,
+        tls=tls_of(options) if address.is_tls else None,
         max_concurrency=options.max_concurrency or 0,
         num_warmups=options.num_warmups,
         sampling=sampling,
@@ -310,36 +308,3 @@ def _address(options: BenchServeFlags) -> Address:
         return read_address(options.base_url)
     host = f"[{options.host}]" if ":" in options.host else options.host
     return read_address(f"http://{host}:{options.port}")
-
-
-def read_headers(options: BenchServeFlags) -> dict[str, str]:
-    """Headers of every request, the key's among them.
-
-    Raises:
-        ConfigError: one cannot be sent; its value is not shown.
-    """
-    key = secret_of(options.api_key_env)
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    for text in options.header:
-        name, mark, value = text.partition("=")
-        if not mark or not name or " " in name:
-            raise ConfigError(f"--header {name}: NAME=VALUE is expected.", param="--header")
-        headers = {known: one for known, one in headers.items() if known.lower() != name.lower()}
-        headers[name] = value
-    for name, value in headers.items():
-        if not (name + value).isascii() or any(mark in name + value for mark in NO_HEADER):
-            raise ConfigError(f"--header {name}: it holds what no header can carry.", param="--header")
-    return headers
-
-
-def _tls(options: BenchServeFlags) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=options.ca_file)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(
-            f"--ca-file {options.ca_file}: {error.strerror or error}", param="--ca-file"
-        ) from None
-    if options.insecure:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context

@@ -1,0 +1,1 @@
+"""A running server as its /metrics show it, under vLLM's names."""

@@ -1,0 +1,69 @@
+"""How a command reaches a server: the headers that it sends, the key among them, and how it checks https."""
+
+from __future__ import annotations
+
+import ssl
+from typing import Protocol
+
+from qanat.config.env import secret_of
+from qanat.core.errors import ConfigError
+
+NO_HEADER = "\r\n\0"
+
+
+class ConnectionOptions(Protocol):
+    """Flags of commands that reach a server."""
+
+    @property
+    def header(self) -> tuple[str, ...]:
+        """Headers of every request, each as NAME=VALUE."""
+
+    @property
+    def api_key_env(self) -> str:
+        """Variable that holds the API key."""
+
+    @property
+    def insecure(self) -> bool:
+        """True if certificates are not checked."""
+
+    @property
+    def ca_file(self) -> str | None:
+        """Certificates to trust; the system's unless given."""
+
+
+def headers_of(options: ConnectionOptions) -> dict[str, str]:
+    """Headers of every request, the key's among them.
+
+    Raises:
+        ConfigError: one cannot be sent; its value is not shown.
+    """
+    key = secret_of(options.api_key_env)
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    for text in options.header:
+        name, mark, value = text.partition("=")
+        if not mark or not name or " " in name:
+            raise ConfigError(f"--header {name}: NAME=VALUE is expected.", param="--header")
+        headers = {known: one for known, one in headers.items() if known.lower() != name.lower()}
+        headers[name] = value
+    for name, value in headers.items():
+        if not (name + value).isascii() or any(mark in name + value for mark in NO_HEADER):
+            raise ConfigError(f"--header {name}: it holds what no header can carry.", param="--header")
+    return headers
+
+
+def tls_of(options: ConnectionOptions) -> ssl.SSLContext:
+    """How https is checked.
+
+    Raises:
+        ConfigError: the file of certificates cannot be read.
+    """
+    try:
+        context = ssl.create_default_context(cafile=options.ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(
+            f"--ca-file {options.ca_file}: {error.strerror or error}", param="--ca-file"
+        ) from None
+    if options.insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
