@@ -256,6 +256,22 @@ def test_the_servers_own_figures_are_those_of_this_run(stub: DelayedServer, benc
     assert "repetition" in {finding["code"] for finding in looped["qanat"]["findings"]}
 
 
+@pytest.mark.parametrize("interval", ["0.02", "0"])
+def test_the_servers_figures_are_read_during_the_run(
+    stub: DelayedServer, bench: Bench, interval: str
+) -> None:
+    script = {"script": [[20, 1], *[[5, 1]] * 30], "num_drafts": 10}
+    flags = ("--num-prompts", "12", "--max-concurrency", "3", "--metrics-interval-s", interval)
+    timeline = bench(stub, script, *flags)["qanat"]["timeline"]
+    if interval == "0":
+        assert timeline is None
+        return
+    assert len(timeline["times_s"]) > 3 and timeline["times_s"] == sorted(timeline["times_s"])
+    for name, value in (("queue_time_ms", 4), ("acceptance_percent", 50)):
+        told = [one for one in timeline["series"][name] if one is not None]
+        assert told and told == pytest.approx([value] * len(told))
+
+
 def test_conversations_go_on_with_what_was_answered(stub: DelayedServer, bench: Bench) -> None:
     flags = ("--backend", "openai-chat", "--dataset-name", "multi-turn", "--multi-turn-num-turns", "3")
     result = bench(stub, [[2, 1], [2, 1]], *flags, "--num-prompts", "4", "--request-id-prefix", "talk-")

@@ -12,7 +12,7 @@ from tests.house.checkout import ROOT
 
 PAGE = (ROOT / "docs" / "trials.md").read_text(encoding="utf-8")
 CASES = ROOT.parent / "shared" / "trials" / "cases_open.yaml"
-CATEGORIES = {"api", "perf", "engine", "ops", "pd"}
+CATEGORIES = {"api", "perf", "engine", "ops", "pd", "bench"}
 NAMED = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", PAGE)
 ROWS = dict(re.findall(r"^\| ([A-Z]+-\d{3}) \| [^\n]*? \| ([^\n]*) \|$", PAGE, re.MULTILINE))
 

@@ -11,6 +11,7 @@ GROUP = CommandGroup(
         "serve": "measure a running server over its API",
         "compare": "compare two servers, or two settings of one",
         "sweep": "find the highest rate that a server takes within bounds of latency",
+        "report": "make an HTML report of saved results",
         "kernels": "time each op at the shapes of a model, as a share of the machine's limit",
         "latency": "time one batch of equal requests, repeated",
         "throughput": "time many requests that are all there at once",

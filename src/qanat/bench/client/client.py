@@ -85,7 +85,7 @@ class Client:
             return Reply(recording.status, b"", recording.failure, recording.message)
         framer = Framer()
         body = b"".join(framer.feed(piece) for _, piece in self._store.read(recording))
-        recording.forget()
+        self._store.give_back(recording)
         return Reply(recording.status, body)
 
     def close(self) -> None:

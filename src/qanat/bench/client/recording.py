@@ -86,6 +86,11 @@ class Store:
         else:
             self._num_held_bytes += recording.num_held_bytes
 
+    def give_back(self, recording: Recording) -> None:
+        """Drops an answer that was taken, and the memory that it held."""
+        self._num_held_bytes -= recording.num_held_bytes
+        recording.forget()
+
     def spill(self, recording: Recording) -> None:
         """Writes what a recording holds to the file; it has failed where that cannot be done."""
         data = b"".join(recording.pieces)

@@ -16,6 +16,7 @@ from qanat.bench.online.measures import (
     Measured,
     Slos,
     chunk_gaps_s,
+    e2el_s,
     measure,
     most_at_once,
     most_tokens_in_a_second,
@@ -56,6 +57,7 @@ class Outcome:
         answers: in the order of the plan.
         wanted_input_lens: tokens that each prompt was meant to have, by index.
         server: its own figures; None without.
+        timeline: what its metrics said during the run; None without.
         facts: of the setting, for the result's beginning.
         notes: sentences that belong to the result.
         num_file_bytes: that did not fit in the memory allowed.
@@ -65,6 +67,7 @@ class Outcome:
     answers: Sequence[Answer]
     wanted_input_lens: Mapping[int, int | None]
     server: ServerMetrics | None = None
+    timeline: Mapping[str, Any] | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     num_file_bytes: int = 0
@@ -158,6 +161,7 @@ def own_figures(outcome: Outcome, wanted: Wanted) -> dict[str, Any]:
         "confidence_95": _intervals(outcome, wanted),
         "client": {**_client_figures(outcome), "wait_for_place_ms": _spread(waits)},
         "server": outcome.server.figures() if outcome.server is not None else None,
+        "timeline": outcome.timeline,
         "prompts": {
             "num_of_meant_length": sum(meant == got for meant, got in told),
             "num_compared": len(told),
@@ -246,6 +250,7 @@ def details(outcome: Outcome, latency_from: str) -> dict[str, Any]:
         "generated_texts": [answer.text for answer in answers],
         "errors": [f"{answer.failure}: {answer.message}" if answer.failure else "" for answer in answers],
         "intended_times": [answer.intended_s for answer in answers],
+        "e2els": [e2el_s(answer, latency_from) if answer.is_ok else 0.0 for answer in answers],
         "end_times": [answer.end_s for answer in answers],
         "chunk_gaps": [chunk_gaps_s(answer) if answer.is_ok else [] for answer in answers],
     }

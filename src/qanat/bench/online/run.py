@@ -20,6 +20,7 @@ from qanat.bench.online.figures import Outcome, details, latencies, own_figures,
 from qanat.bench.online.preparation import Prepared, prepare, profile_request, run_apart
 from qanat.bench.online.prompts.make import make_prompts
 from qanat.bench.online.prompts.prompt import Dataset, Made, Prompt
+from qanat.bench.online.sampling import MetricsSampler, own_client
 from qanat.bench.online.server_metrics import ServerMetrics, read_metrics
 from qanat.bench.online.target import Target
 from qanat.bench.online.verdict import WORDS, Finding, Run, grade_of, judge
@@ -30,8 +31,8 @@ from qanat.core.open_files import allow_open_files
 PROGRESS_S = 0.25
 PROFILE_TIMEOUT_S = 600.0
 """Writing a profile takes a while."""
-Progress = Callable[[Load, int], None]
-"""Called now and then with the run and the number of its requests."""
+Progress = Callable[[Load, int, float | None], None]
+"""Called now and then with the run, the number of its requests, and the tokens a second that the server tells."""
 
 
 @dataclass(frozen=True)
@@ -119,16 +120,27 @@ async def _measure(
     )
     await _profile(wish, client, "start", tell)
     before = await read_metrics(client, target)
-    record = await _run(load, plan, progress)
+    readings = own_client(target, wish.tls)
+    sampler = None
+    if before is not None and wish.metrics_interval_s > 0:
+        sampler = MetricsSampler(readings, target, wish.metrics_interval_s)
+    try:
+        record = await _run(load, plan, progress, sampler)
+    finally:
+        readings.close()
     after = await read_metrics(client, target)
     await _profile(wish, client, "stop", tell)
     server = ServerMetrics(before, after) if before is not None and after is not None else None
+    timeline = None
+    if sampler is not None and before is not None:
+        timeline = sampler.timeline(record.start_ns, record.end_ns, before, after)
     answers = _read(record, store, target, has_text=wish.keeps_texts)
     outcome = Outcome(
         load=record,
         answers=answers,
         wanted_input_lens={number: prompt.input_len for number, prompt in enumerate(prompts)},
         server=server,
+        timeline=timeline,
         facts=_facts(wish, prepared),
         notes=(*prepared.notes, *made.notes),
         num_file_bytes=store.num_file_bytes,
@@ -155,19 +167,23 @@ async def _warm_up(
     await run_apart(client, store, requests, wish.max_concurrency or len(requests))
 
 
-async def _run(load: Load, plan: Sequence[Planned], progress: Progress | None) -> LoadRecord:
+async def _run(
+    load: Load, plan: Sequence[Planned], progress: Progress | None, sampler: MetricsSampler | None
+) -> LoadRecord:
     async def show() -> None:
         assert progress is not None
         while True:
             await asyncio.sleep(PROGRESS_S)
-            progress(load, len(plan))
+            progress(load, len(plan), sampler.output_rate if sampler is not None else None)
 
-    showing = asyncio.create_task(show()) if progress is not None else None
+    beside = [asyncio.create_task(show())] if progress is not None else []
+    if sampler is not None:
+        beside.append(asyncio.create_task(sampler.run()))
     try:
         return await load.run(plan)
     finally:
-        if showing is not None:
-            showing.cancel()
+        for task in beside:
+            task.cancel()
 
 
 def _plan(wish: ServeWish, api: Api, prompts: Sequence[Prompt]) -> list[Planned]:

@@ -44,6 +44,7 @@ class ServeWish:
         keeps_texts: the result needs what was said.
         budget_bytes: of memory for what comes in.
         keeps_trace_times: a trace's own times are used.
+        metrics_interval_s: between readings of the server's metrics during the run; 0 for none.
     """
 
     target: Target
@@ -69,3 +70,4 @@ class ServeWish:
     keeps_texts: bool = False
     budget_bytes: int = DEFAULT_BUDGET_BYTES
     keeps_trace_times: bool = True
+    metrics_interval_s: float = 1.0

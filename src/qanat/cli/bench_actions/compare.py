@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qanat.cli.bench_actions.reporting import settings_of, with_details, write_report
 from qanat.cli.bench_actions.serve import FAILED, checked, exit_code, measure
 from qanat.cli.bench_actions.serve_flags import BenchServeFlags
 from qanat.cli.command import Command
@@ -85,14 +86,18 @@ def main(arguments: Sequence[str]) -> int:
     options, sides = read(arguments)
     shares_server = sides[0].target.address == sides[1].target.address
     pairs: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    shown: list[dict[str, Any]] = []
     worst = 0
     for number in range(options.pairs):
         results: dict[int, dict[str, Any]] = {}
+        detailed: dict[int, dict[str, Any]] = {}
         for side in (0, 1) if number % 2 == 0 else (1, 0):
             found = measure(
                 _turn(sides[side], number, side if shares_server else 0), is_quiet=options.disable_tqdm
             )
             results[side] = found.result
+            if options.report is not None:
+                detailed[side] = with_details(found)
             code = exit_code(found, is_strict=options.strict)
             worst = max(worst, code)
             tell(f"pair {number + 1} of {options.pairs}, {'AB'[side]}: {_summary(found.result)}")
@@ -102,6 +107,8 @@ def main(arguments: Sequence[str]) -> int:
                 tell(f"{'AB'[side]} answered no request: {found.findings[0].text}")
                 return FAILED
         pairs.append((results[0], results[1]))
+        if options.report is not None:
+            shown.append({"a": detailed[0], "b": detailed[1]})
     compared = differences(pairs)
     answer = headline(compared, has_rate=not sides[0].arrivals.is_at_once)
     everything = {
@@ -111,8 +118,11 @@ def main(arguments: Sequence[str]) -> int:
             for one in compared
         },
         "pairs": [{"a": first, "b": second} for first, second in pairs],
+        "settings": settings_of(options),
     }
     save_json(options.output_json, everything)
+    if options.report is not None:
+        write_report(options.report, [("qanat bench compare", {**everything, "pairs": shown})])
     if options.json:
         say(json.dumps(everything, indent=2, allow_nan=False))
     else:

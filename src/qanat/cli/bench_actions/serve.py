@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from qanat.cli.bench_actions.common import tell_decisions
+from qanat.cli.bench_actions.reporting import check_report, settings_of, with_details, write_report
 from qanat.cli.bench_actions.serve_flags import BenchServeFlags
 from qanat.cli.command import Command
 from qanat.cli.reading import read_action, say
@@ -64,7 +65,10 @@ def main(arguments: Sequence[str]) -> int:
     result = measure(wish, is_quiet=options.disable_tqdm)
     result.result["label"] = options.label
     result.result.update(_metadata(options.metadata))
+    result.result["qanat"]["settings"] = settings_of(options)
     save(options, result.result)
+    if options.report is not None:
+        write_report(options.report, [(options.label or "qanat bench serve", with_details(result))])
     if options.json:
         say(json.dumps(result.result, indent=2, allow_nan=False))
     else:
@@ -104,6 +108,7 @@ def checked(options: BenchServeFlags) -> ServeWish:
             flag = "--" + name.replace("_", "-")
             raise ConfigError(f"{flag} has no effect without --save-result or --append-result.", param=flag)
     _metadata(options.metadata)
+    check_report(options.report)
     wish = read_wish(options)
     if saves:
         _make_folder(options)
@@ -195,7 +200,7 @@ def _metadata(texts: Sequence[str]) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _progress(is_quiet: bool) -> Iterator[Callable[[Load, int], None] | None]:
+def _progress(is_quiet: bool) -> Iterator[Callable[[Load, int, float | None], None] | None]:
     """Shows how far a run is, where standard error is a terminal."""
     if is_quiet or not sys.stderr.isatty():
         yield None
@@ -206,7 +211,7 @@ def _progress(is_quiet: bool) -> Iterator[Callable[[Load, int], None] | None]:
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("requests", total=None)
 
-        def show(load: Load, total: int) -> None:
+        def show(load: Load, total: int, output_rate: float | None) -> None:
             bar.update(
                 task, total=total, completed=load.num_done, description=f"{load.num_running} under way"
             )

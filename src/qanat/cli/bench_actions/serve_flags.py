@@ -51,6 +51,12 @@ class ServerFlags:
         Kind.COUNT, 0, "Seconds that the server may take to become ready; 0 does not wait.", minimum=0
     )
     timeout_s: float = option(Kind.NUMBER, 21600.0, "Seconds that a request may take.", minimum=0.001)
+    metrics_interval_s: float = option(
+        Kind.NUMBER,
+        1.0,
+        "Seconds between readings of the server's /metrics during the run; 0 reads before and after it alone.",
+        minimum=0,
+    )
     profile: bool = option(
         Kind.SWITCH, False, "Have the server record a profile of the run: /start_profile and /stop_profile."
     )
@@ -216,6 +222,7 @@ class ResultFlags:
     )
     label: str | None = option(Kind.TEXT, None, "Begins the file's name. Default: the backend.")
     metadata: tuple[str, ...] = option(Kind.TEXTS, (), "More fields of the result, each as KEY=VALUE.")
+    report: str | None = option(Kind.TEXT, None, "HTML file to write a report with plots to.")
     json: bool = option(Kind.SWITCH, False, "Write the result as JSON to standard output.")
     strict: bool = option(Kind.SWITCH, False, "A doubtful run ends with exit code 3, as an invalid one does.")
     record_memory: int = option(
@@ -282,7 +289,7 @@ REFUSED = {
     "probe-request-rate": "no probes are sent beside the load; leave it out",
     **dict.fromkeys(
         ("plot-timeline", "plot-dataset-stats", "timeline-itl-thresholds"),
-        "no plots are drawn; --save-detailed has the times of every request",
+        "--report FILE.html has all plots",
     ),
 }
 """Flags of `vllm bench serve` that are not offered, and why."""

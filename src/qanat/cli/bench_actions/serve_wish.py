@@ -123,6 +123,7 @@ def read_wish(options: BenchServeFlags) -> ServeWish:
         ready_timeout_s=float(options.ready_check_timeout_sec),
         timeout_s=options.timeout_s,
         turn_delay_s=options.multi_turn_delay_s or 0.0,
+        metrics_interval_s=options.metrics_interval_s,
         is_profiled=options.profile,
         keeps_texts=options.save_detailed,
         budget_bytes=options.record_memory,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from qanat.cli.bench_actions.compare import SAVING, save_json
+from qanat.cli.bench_actions.reporting import settings_of, with_details, write_report
 from qanat.cli.bench_actions.serve import FAILED, checked, measure
 from qanat.cli.bench_actions.serve_flags import BenchServeFlags
 from qanat.cli.command import Command
@@ -91,12 +92,15 @@ def main(arguments: Sequence[str]) -> int:
     options, wish = read(arguments)
     search = RateSearch(options.start_rate, options.max_rate or math.inf, options.precision, options.max_runs)
     runs: list[dict[str, Any]] = []
+    shown: list[dict[str, Any]] = []
     while (rate := search.next_rate()) is not None:
         found = measure(_at(wish, rate, len(runs)), is_quiet=options.disable_tqdm)
         if found.outcome.load.is_stopped:
             raise KeyboardInterrupt
         run = {"rate": rate, **_judged(found, options), "result": found.result}
         runs.append(run)
+        if options.report is not None:
+            shown.append({**run, "result": with_details(found)})
         tell(_line(run))
         if not found.result["completed"]:
             tell(f"no request was answered: {found.findings[0].text}")
@@ -109,8 +113,11 @@ def main(arguments: Sequence[str]) -> int:
         "lowest_rate_missed": missed,
         "slo_share": options.slo_share,
         "runs": runs,
+        "settings": settings_of(options),
     }
     save_json(options.output_json, everything)
+    if options.report is not None:
+        write_report(options.report, [("qanat bench sweep", {**everything, "runs": shown})])
     if options.json:
         say(json.dumps(everything, indent=2, allow_nan=False))
     else:
