@@ -33,7 +33,7 @@ def exposition(number: int) -> str:
 
 
 async def sampler_with(num: int, interval_s: float = 1.0) -> MetricsSampler:
-    target = Target(Address("http", "127.0.0.1", free_port(), ""), "/v1/completions")
+    target = Target(Address(False, "127.0.0.1", free_port(), ""), "/v1/completions")
     sampler = MetricsSampler(own_client(target, None), target, interval_s)
     for number in range(1, num + 1):
         sampler.keep(number * SECOND_NS, exposition(number).encode())

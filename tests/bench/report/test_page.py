@@ -104,7 +104,7 @@ def test_all_tokens_are_in_the_throughput_over_time() -> None:
 
 def test_a_sweep_and_a_comparison_have_their_plots() -> None:
     run = {**detailed(3), "request_throughput": 4.0, "output_throughput": 16.0}
-    runs = [
+    runs: list[dict[str, Any]] = [
         {"rate": rate, "is_met": True, "reasons": [], "share_within_bounds": 1.0, "result": run}
         for rate in (2, 1)
     ]

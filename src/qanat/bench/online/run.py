@@ -28,7 +28,7 @@ from qanat.bench.online.wish import ServeWish
 from qanat.core.errors import ConfigError
 from qanat.core.open_files import allow_open_files
 
-PROGRESS_S = 0.25
+PROGRESS_S = 0.5
 PROFILE_TIMEOUT_S = 600.0
 """Writing a profile takes a while."""
 Progress = Callable[[Load, int, float | None], None]

@@ -88,6 +88,8 @@ class MetricsSampler:
             )
         except (ValueError, IndexError):
             return
+        if start not in lines:
+            return
         if self._generated is not None and now_ns > self._generated[0]:
             self.output_rate = max(0.0, value - self._generated[1]) / ((now_ns - self._generated[0]) / 1e9)
         self._generated = (now_ns, value)

@@ -117,7 +117,7 @@ def checked(options: BenchServeFlags) -> ServeWish:
 
 
 def measure(wish: ServeWish, *, is_quiet: bool = False) -> ServeResult:
-    """Runs it, with a line of progress on a terminal; Ctrl-C ends the run and keeps what there is."""
+    """Runs it, with a view of it on a terminal; Ctrl-C ends the run and keeps what there is."""
     from qanat.bench.online.run import run_serve
 
     with _progress(is_quiet) as progress:
@@ -201,19 +201,11 @@ def _metadata(texts: Sequence[str]) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _progress(is_quiet: bool) -> Iterator[Callable[[Load, int, float | None], None] | None]:
-    """Shows how far a run is, where standard error is a terminal."""
+    """Shows a run while it goes on, where standard error is a terminal."""
     if is_quiet or not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console
-    from rich.progress import Progress
+    from qanat.cli.bench_actions.live_view import live_view
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("requests", total=None)
-
-        def show(load: Load, total: int, output_rate: float | None) -> None:
-            bar.update(
-                task, total=total, completed=load.num_done, description=f"{load.num_running} under way"
-            )
-
+    with live_view() as show:
         yield show
