@@ -37,6 +37,11 @@ class AccessOptions:
         "Default: no bound.",
         minimum=0.001,
     )
+    web_page: bool = option(
+        Kind.SWITCH,
+        True,
+        "Serve a page at / with a chat and a live view of the server. Its files need no key; what it asks for does.",
+    )
     allow_resume: bool = option(
         Kind.SWITCH,
         False,

@@ -1,4 +1,4 @@
-"""Puts the application together: routes, errors, the gate in front, and CORS before that."""
+"""Puts the application together: routes, errors, the gate in front, CORS before that, and the page beside it all."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ from qanat.server.service import Service
 from qanat.server.siblings import Company
 from qanat.server.status import StatusEndpoints, json_response
 from qanat.server.tokenization import TokenEndpoints
+from qanat.server.web.page import with_web_page
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +85,8 @@ class App:
             routes=self.routes,
             exception_handlers={HTTPException: _http_error, QanatError: _qanat_error, Exception: _defect},
         )
-        self._outermost = with_cors(Gate(inner, Keys(options, Rules.of(service.engine.config))), options)
+        guarded = with_cors(Gate(inner, Keys(options, Rules.of(service.engine.config))), options)
+        self._outermost = with_web_page(guarded, is_on=options.web_page)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one connection."""
