@@ -59,8 +59,8 @@ def test_one_snapshot_is_plain_text(server: AppServer, capsys: pytest.CaptureFix
 
 def test_the_snapshot_for_programs(server: AppServer, capsys: pytest.CaptureFixture[str]) -> None:
     absent = free_url()
-    urls = (server.url, absent, f"{server.url}/v1")
-    assert main(["top", "--once", "--json", "--base-url", *urls, *SHORT]) == 1
+    urls = ("--base-url", server.url, absent, "--once", f"--base_url={server.url}/v1", "--json")
+    assert main(["top", *urls, *SHORT]) == 1
     output = capsys.readouterr()
     here, away = json.loads(output.out)["servers"]
     assert here["server"] == server.url and here["duration_s"] >= 0.05

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from qanat.cli.command import Command, help_parser, wants_help
 from qanat.cli.reading import read_action, say, say_json
 from qanat.cli.terminal import tell
+from qanat.config.command_line import is_flag
 from qanat.config.options import option
 from qanat.config.values import Kind
 from qanat.core.errors import ConfigError
@@ -19,6 +20,7 @@ from qanat.core.errors import ConfigError
 if TYPE_CHECKING:
     from qanat.bench.live.watch import View, Watched
 
+URL_FLAG = "--base-url"
 DEFAULT_URL = "http://127.0.0.1:8000"
 UNREACHABLE = 1
 
@@ -28,7 +30,9 @@ class TopOptions:
     """What is shown."""
 
     base_url: tuple[str, ...] = option(
-        Kind.TEXTS, (), f"Roots of the servers, with or without /v1: one or several. Default: {DEFAULT_URL}."
+        Kind.TEXTS,
+        (),
+        f"Roots of servers, with or without /v1; several, or the flag again, for several. Default: {DEFAULT_URL}.",
     )
     interval: float = option(Kind.NUMBER, 2.0, "Seconds between two readings.", minimum=0.05, maximum=3600)
     window: float = option(
@@ -94,7 +98,7 @@ def main(arguments: Sequence[str]) -> int:
     if wants_help(arguments):
         help_parser(COMMAND).print_help()
         return 0
-    options, words = read_action(COMMAND, AllTopOptions, arguments)
+    options, words = read_action(COMMAND, AllTopOptions, _joined(arguments))
     if words:
         raise ConfigError(f"{words[0]}: qanat top takes flags only; a server is named with --base-url.")
     watched = watched_servers(options)
@@ -102,6 +106,24 @@ def main(arguments: Sequence[str]) -> int:
         return asyncio.run(_once(options, watched))
     asyncio.run(_follow(options, watched))
     return 0
+
+
+def _joined(arguments: Sequence[str]) -> list[str]:
+    """The command line with all uses of --base-url as one, as it may be given more than once."""
+    rest: list[str] = []
+    urls: list[str] = []
+    is_url = False
+    for argument in arguments:
+        name, has_value, value = argument.partition("=")
+        if not is_flag(argument):
+            (urls if is_url else rest).append(argument)
+        elif name.replace("_", "-") != URL_FLAG:
+            rest.append(argument)
+            is_url = False
+        else:
+            urls += [value] if has_value else []
+            is_url = not has_value
+    return [URL_FLAG, *urls, *rest] if urls else list(arguments)
 
 
 def watched_servers(options: AllTopOptions) -> list[Watched]:
@@ -146,7 +168,8 @@ async def _follow(options: AllTopOptions, watched: Sequence[Watched]) -> None:
     from qanat.bench.live.watch import read_all
     from qanat.cli.top_text import view_lines
 
-    if not options.json and sys.stdout.isatty():
+    can_draw = sys.stdout.isatty() and (sys.stdout.encoding or "").lower().startswith("utf")
+    if can_draw and not options.json:
         await _show(options, watched)
         return
     while True:
