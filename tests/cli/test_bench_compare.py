@@ -90,6 +90,7 @@ def test_the_highest_rate_within_bounds_is_found(
         ("compare", "http://127.0.0.1:1 --a temperature", "NAME=VALUE is expected"),
         ("compare", "http://127.0.0.1:1 --a temprature=0", "unknown flag --temprature"),
         ("compare", "http://127.0.0.1:1 --save-result", "--output-json FILE takes all of them"),
+        ("compare", "http://127.0.0.1:1 --a report=a.html", "--a: --report is not of one side"),
         ("compare", "http://127.0.0.1:1 --pairs 1", "too small"),
         ("sweep", "--num-prompts 3", "--goodput says what is to be met"),
         ("sweep", "--goodput ttft:3 --request-rate 3", "begins at --start-rate"),

@@ -38,7 +38,7 @@ def distributions(requests: Sequence[Request]) -> list[str]:
 
 
 def timeline(requests: Sequence[Request]) -> list[str]:
-    """Requests as bars, and what came out and was under way over time."""
+    """What came out and was under way over time, and requests as bars."""
     chosen = sorted(requests, key=lambda request: request.intended_s)
     if len(chosen) > MAX_ROWS:
         chosen = [chosen[number * len(chosen) // MAX_ROWS] for number in range(MAX_ROWS)]
@@ -47,9 +47,9 @@ def timeline(requests: Sequence[Request]) -> list[str]:
     under_way = Series("under way", at_once_over_time(requests, is_waiting=False))
     waiting = Series("waiting for the client", at_once_over_time(requests, is_waiting=True))
     return [
-        bar_plot(f"Requests, {len(chosen)} of {len(requests)}", SECONDS, rows, KINDS),
         line_plot("Throughput over time", SECONDS, "tokens a second", [tokens]),
         line_plot("Requests over time", SECONDS, "requests", [under_way, waiting]),
+        bar_plot(f"Requests, {len(chosen)} of {len(requests)}", SECONDS, rows, KINDS),
     ]
 
 
@@ -115,7 +115,7 @@ def server_timeline(samples: Mapping[str, Any]) -> list[str]:
         ("Requests in the server", "requests", ("running", "waiting")),
         ("Output of the server", "tokens a second", ("output_tokens_per_s",)),
         ("Shares", "percent", ("kv_cache_used_percent", "prefix_hit_percent", "acceptance_percent")),
-        ("Time in the queue", "ms, mean of the requests that began", ("queue_time_ms",)),
+        ("Time in the queue", "ms, mean of those that began", ("queue_time_ms",)),
     ):
         lines = []
         for name in names:

@@ -13,7 +13,8 @@ body { margin: 0 auto; padding: 24px; max-width: 1440px; background: var(--back)
 h1 { font-size: 24px; margin: 0 0 4px; } h2 { font-size: 19px; margin: 32px 0 8px; }
 h3 { font-size: 16px; margin: 24px 0 8px; }
 p { margin: 6px 0; } .soft { color: var(--soft); }
-.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 520px), 1fr)); gap: 16px; }
+.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 520px), 1fr)); gap: 16px;
+  align-items: start; }
 figure { margin: 0; padding: 12px; background: var(--box); border: 1px solid var(--rule); border-radius: 8px; }
 figcaption { font-weight: 600; } svg { width: 100%; max-width: 860px; height: auto; display: block; }
 svg text { fill: var(--soft); font: 12px system-ui, sans-serif; }

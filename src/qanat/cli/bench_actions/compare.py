@@ -168,6 +168,12 @@ def _own_values(texts: Sequence[str], flag: str) -> dict[str, Any]:
         if "=" not in text:
             raise ConfigError(f"{flag} {text}: NAME=VALUE is expected.", param=flag)
     values, _ = read_values(SERVE_FLAGS, [f"--{text.lstrip('-')}" for text in texts])
+    for name in (*SAVING, "report"):
+        if name in values:
+            own = "--" + name.replace("_", "-")
+            raise ConfigError(
+                f"{flag}: {own} is not of one side; --report and --output-json take both.", param=flag
+            )
     return values
 
 
