@@ -48,6 +48,7 @@ def _replay(path: Path, folder: Path) -> int:
 
 
 def _search(folder: Path, duration_s: float, seed: int, num_examples: int, out: Path) -> int:
+    out.mkdir(parents=True, exist_ok=True)
     present = out.absolute() / "scenario-present.json"
     search = Search(folder, present=present)
     start_s = time.monotonic()

@@ -13,7 +13,7 @@ from qanat.worker.batch_inputs import RowWork
 from qanat.worker.cache_tensors import CacheTensors
 from qanat.worker.drafters.base import DraftModel
 from qanat.worker.drafters.draft_passes import DraftPasses, DraftSizes
-from qanat.worker.drafters.mtp import MtpDrafter
+from qanat.worker.drafters.layer import LayerDrafter
 from qanat.worker.graphs.maker import NativeGraphMaker
 from qanat.worker.row_state import RowTable
 from tests.support.speculating import BLOCK_SIZE, LIMITS, Answers, run
@@ -26,7 +26,7 @@ NUM_DRAFTS = 3
 GREEDY = {"temperature": 0.0}
 
 
-class Recorded(MtpDrafter):
+class Recorded(LayerDrafter):
     """Keeps what it drafted, and for what."""
 
     def __init__(self, passes: DraftPasses, table: RowTable, cache: CacheTensors) -> None:

@@ -10,7 +10,7 @@ from qanat.config.speculative import NGRAM
 from qanat.worker.cache_tensors import CacheTensors
 from qanat.worker.drafters.base import Drafter, DraftModel
 from qanat.worker.drafters.draft_passes import DraftPasses, DraftSizes
-from qanat.worker.drafters.mtp import MtpDrafter
+from qanat.worker.drafters.layer import LayerDrafter
 from qanat.worker.drafters.ngram import NgramDrafter
 from qanat.worker.graphs.maker import GraphMaker
 from qanat.worker.row_state import RowTable
@@ -52,6 +52,6 @@ def drafter_maker(
 
     def make(table: RowTable) -> Drafter:
         passes = DraftPasses(model, table, cache, sizes, graphs, maker)
-        return MtpDrafter(passes, table, cache, block_size)
+        return LayerDrafter(passes, table, cache, block_size)
 
     return make

@@ -1,4 +1,4 @@
-"""Drafts from the checkpoint's multi-token-prediction layer, which reads the model's own hidden rows."""
+"""Drafts from a layer that reads the model's own hidden rows: the checkpoint's multi-token prediction, or EAGLE-3."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Progress:
     chunk: Tensor | None = None
 
 
-class MtpDrafter:
+class LayerDrafter:
     """Keeps the draft layer's cache beside the model's and guesses from it.
 
     The entry of token i + 1 is made from that token and from the hidden row of position i, and lies in the slot of
