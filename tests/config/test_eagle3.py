@@ -124,10 +124,12 @@ def test_eng_021_another_draft_is_an_error(tmp_path: Path) -> None:
     assert not settings.method and decision.got == "no speculation"
 
 
-def test_several_ranks_do_not_draft(tmp_path: Path) -> None:
+def test_each_of_several_ranks_has_the_whole_draft_model(tmp_path: Path) -> None:
     value = {"model": str(written(tmp_path, "flat")), "draft_tensor_parallel_size": 2}
-    settings, [decision] = read(value, num_ranks=2)
-    assert not settings.method and "do not draft together" in decision.why
+    settings, said = read(value, num_ranks=2)
+    assert settings.method == "eagle3"
+    [decision] = [one for one in said if one.field.endswith("draft_tensor_parallel_size")]
+    assert (decision.wanted, decision.got) == (2, 1)
 
 
 @pytest.mark.parametrize(

@@ -33,14 +33,6 @@ def test_ngram() -> None:
     assert speculative_settings(settings.as_flag(), CONFIGS["qwen3"], 1, []) == settings
 
 
-def test_several_ranks_draft_nothing_and_it_is_said() -> None:
-    settings, said = read({"method": "ngram", "num_speculative_tokens": 4}, num_ranks=2)
-    assert settings == SpeculativeSettings()
-    [decision] = said
-    assert (decision.field, decision.got) == ("--speculative-config", "no speculation")
-    assert "2 ranks of --tensor-parallel-size" in decision.why
-
-
 def test_what_stands_in_it_without_effect_is_named() -> None:
     value = {"method": "ngram", "num_speculative_tokens": 1, "adaptive": False, "draft_sample_method": "x"}
     settings, said = read({**value, "disable_by_batch_siz": 4})

@@ -96,6 +96,7 @@ def test_right_drafts_save_steps_and_change_nothing(folders: Folders) -> None:
         {"quantization": "w8a8"},
         {"kv_cache_dtype": "int8"},
         {"enforce_eager": True},
+        {"tensor_parallel_size": 2},
         {"dtype": "bfloat16"},
         {"enable_prefix_caching": False, "max_num_batched_tokens": 32},
     ],

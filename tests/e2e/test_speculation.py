@@ -61,6 +61,17 @@ def test_drafts_change_nothing_but_the_number_of_steps(demo_model: Path) -> None
     assert found == plain and counts.num_draft_tokens > 0
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["mtp", "ngram"])
+def test_ranks_draft_together(demo_model: Path, method: str) -> None:
+    """Rank 0 chooses the tokens; all draft the same, and end a row of accepted drafts at the same place."""
+    plain, _ = answers(demo_model, None, tensor_parallel_size=2)
+    speculation = {"method": method, "num_speculative_tokens": 3, "adaptive": False}
+    drafted, counts = answers(demo_model, speculation, tensor_parallel_size=2)
+    assert drafted == plain
+    assert counts.num_accepted_tokens > 0
+
+
 def continued(folder: Path, **options: Any) -> tuple[list[str], int]:
     """Long outputs, and what follows them when they are prompts themselves; and how many tokens were cached."""
     settings = {"max_model_len": 1024, "max_num_seqs": 8, "num_threads": 1} | options

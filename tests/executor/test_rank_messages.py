@@ -45,8 +45,8 @@ def test_a_mismatch_names_the_rank_and_what_differs(changes: dict[str, object], 
     assert "Rank 3 (process 77 on far)" in caught.value.message
 
 
-def test_ranks_that_choose_nothing_hear_nothing_of_how_it_is_done() -> None:
-    sampling = SamplingParams(temperature=0.7, max_tokens=0, prompt_logprobs=2, logit_bias={3: 1.0})
+def test_ranks_that_choose_nothing_hear_how_drafts_are_drawn_and_what_ends_them_but_no_more() -> None:
+    sampling = SamplingParams(temperature=0.7, top_k=5, max_tokens=0, prompt_logprobs=2, logit_bias={3: 1.0})
     constraint = Constraint("guidance", "x" * 10_000)
     new_row = NewRow(2, "r", [1, 2, 3], 3, 0, sampling, 5, 1, [9], [4, 6], 7, constraint)
     batch = ScheduledBatch(8, [1], [new_row], [ScheduledRow(2, 3, [])])
@@ -55,7 +55,12 @@ def test_ranks_that_choose_nothing_hear_nothing_of_how_it_is_done() -> None:
     (row,) = told.new_rows
     assert (row.row, row.token_ids, row.block_ids, row.state_id) == (2, [1, 2, 3], [4, 6], 7)
     assert (row.sampling.max_tokens, row.sampling.prompt_logprobs) == (0, 2)
-    assert row.constraint is None and row.stop_token_ids == [] and not row.sampling.logit_bias
+    assert (row.sampling.temperature, row.sampling.top_k, row.stop_token_ids) == (
+        0.7,
+        5,
+        new_row.stop_token_ids,
+    )
+    assert row.stop_token_ids and row.constraint is None and not row.sampling.logit_bias
     assert len(msgspec.msgpack.encode(told)) < 1000
     plain = ScheduledBatch(9, [], [], [ScheduledRow(2, 1, [])])
     assert without_choices(plain) is plain

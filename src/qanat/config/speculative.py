@@ -102,11 +102,7 @@ def speculative_settings(
         return SpeculativeSettings()
     used = (*_OWN_KEYS, *_USED_KEYS, *(_EAGLE3_KEYS if method == EAGLE3 else ()))
     if method == EAGLE3:
-        _check_draft_ranks(value, num_ranks)
-    if method and num_ranks > 1:
-        why = f"the {num_ranks} ranks of --tensor-parallel-size do not draft together in this version"
-        said.append(Decision(FLAG, dict(value), "no speculation", why))
-        return SpeculativeSettings()
+        _check_draft_ranks(value, num_ranks, said)
     if not method:
         return SpeculativeSettings()
     ignored = {decision.field for decision in misnamed}
@@ -143,7 +139,7 @@ def _method(value: Mapping[str, object], said: list[Decision]) -> str:
     raise ConfigError(f"{FLAG}: method {name!r} is unknown{hint.removesuffix('?')}.", param=FLAG)
 
 
-def _check_draft_ranks(value: Mapping[str, object], num_ranks: int) -> None:
+def _check_draft_ranks(value: Mapping[str, object], num_ranks: int, said: list[Decision]) -> None:
     key = "draft_tensor_parallel_size"
     if value.get(key) is None:
         return
@@ -154,6 +150,9 @@ def _check_draft_ranks(value: Mapping[str, object], num_ranks: int) -> None:
             ", as --tensor-parallel-size is" if num_ranks > 1 else ": the model has one rank"
         )
         raise ConfigError(f"{FLAG}.{key}: {size} ranks cannot share the draft model; {why}.", param=FLAG)
+    if size > 1:
+        why = "each rank has the whole draft model: it is small, and exchanges would cost more than they save"
+        said.append(Decision(f"{FLAG}.{key}", size, 1, why))
 
 
 def _eagle3(value: Mapping[str, object], model: ModelConfig, said: list[Decision]) -> Eagle3Config:

@@ -115,15 +115,19 @@ def framed(message: RankStart | ToRank | FromRank) -> bytes:
     return len(payload).to_bytes(LENGTH_BYTES, "little") + payload
 
 
+_KNOWN_TO_ALL = ("max_tokens", "prompt_logprobs", "temperature", "top_k", "top_p", "min_p")
+
+
 def without_choices(batch: ScheduledBatch) -> ScheduledBatch:
-    """What ranks that choose no tokens need to know of a batch: no forms, no penalties, no stop ids."""
+    """What ranks that choose no tokens need to know of a batch: no forms, no penalties.
+
+    They draft too, so they know how tokens are drawn and which of them end a row of accepted drafts.
+    """
     if not batch.new_rows:
         return batch
     return msgspec.structs.replace(batch, new_rows=[_without_choices(new_row) for new_row in batch.new_rows])
 
 
 def _without_choices(new_row: NewRow) -> NewRow:
-    sampling = SamplingParams(
-        max_tokens=new_row.sampling.max_tokens, prompt_logprobs=new_row.sampling.prompt_logprobs
-    )
-    return msgspec.structs.replace(new_row, sampling=sampling, stop_token_ids=[], constraint=None)
+    kept = {name: getattr(new_row.sampling, name) for name in _KNOWN_TO_ALL}
+    return msgspec.structs.replace(new_row, sampling=SamplingParams(**kept), constraint=None)
