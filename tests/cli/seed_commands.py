@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 SEEDS = Path(__file__).parents[3] / "shared" / "seeds"
 COPY = Path(__file__).parent / "seed_commands.txt"
@@ -35,9 +37,18 @@ class SeedCommand:
         """True for one half of a service of several processes."""
         return "--kv-transfer-config" in self.words
 
-    def arguments(self, model: str) -> list[str]:
-        """What stands behind `qanat serve`, or behind the module, with another model."""
+    @property
+    def draft(self) -> dict[str, Any]:
+        """What the command says of a draft model of its own; empty where it has none."""
+        given = (json.loads(word) for word in self.words if word.startswith("{"))
+        return next((value for value in given if "model" in value), {})
+
+    def arguments(self, model: str, draft: str = "") -> list[str]:
+        """What stands behind `qanat serve`, or behind the module, with other models."""
         rest = list(self.words[3 if self.is_module else 2 :])
+        if self.draft:
+            place = next(i for i, word in enumerate(rest) if word.startswith("{") and '"model"' in word)
+            rest[place] = json.dumps(self.draft | {"model": draft})
         if self.is_module:
             return [f"--model={model}" if word.startswith("--model=") else word for word in rest]
         return [model, *rest[1:]]

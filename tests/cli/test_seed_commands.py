@@ -10,11 +10,13 @@ import pytest
 from qanat.cli.command import read_invocation
 from qanat.cli.serve import COMMAND
 from qanat.config.env import read_environment
+from qanat.config.model_config import ModelConfig
 from qanat.config.prepare import Prepared, prepare
 from qanat.core.errors import ConfigError
 from qanat.executor.planning import plan_start
 from tests.cli.seed_commands import SEEDS, SeedCommand, copied, found
 from tests.config.tiny_folder import NO_VARIABLES, TWO_CORES, write_model
+from tests.support.eagle3 import config_json
 
 COMMANDS = copied()
 PLAIN = [command for command in COMMANDS if not command.is_role]
@@ -35,11 +37,16 @@ DYNAMIC_EPLB=true PYTHONPATH=/vllm-workspace/vllm LD_LIBRARY_PATH=/usr/local/Asc
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_model(tmp_path_factory.mktemp("model"))
+    return write_model(tmp_path_factory.mktemp("models") / "model")
 
 
 def settle(command: SeedCommand, model: Path) -> Prepared:
-    invocation = read_invocation(COMMAND, command.arguments(str(model)), NO_VARIABLES)
+    draft = model.with_name("draft")
+    if command.draft and not draft.exists():
+        draft.mkdir()
+        raw = config_json(ModelConfig.from_folder(model), "speculators", 100)
+        (draft / "config.json").write_text(json.dumps(raw))
+    invocation = read_invocation(COMMAND, command.arguments(str(model), str(draft)), NO_VARIABLES)
     return prepare(invocation.wishes, NO_VARIABLES, TWO_CORES)
 
 
@@ -82,7 +89,6 @@ def test_a_serve_command_resolves_and_fits(command: SeedCommand, model: Path) ->
     assert (num_ranks > TWO_CORES.num_cores) == ("--tensor-parallel-size" in decided)
     for flag, field in (
         ("--enable-expert-parallel", "--enable-expert-parallel"),
-        ("--async-scheduling", "--async-scheduling"),
         ("--block-size", "--block-size"),
         ("--quantization", "--quantization"),
         ("--gpu-memory-utilization", "--gpu-memory-utilization"),
@@ -97,6 +103,7 @@ def test_a_serve_command_resolves_and_fits(command: SeedCommand, model: Path) ->
     assert (prepared.config.prefix_cache is None) == ("--no-enable-prefix-caching" in words)
     graphs = prepared.config.graph_wishes
     assert graphs.is_eager == ("--enforce-eager" in words)
+    assert prepared.config.scheduler.is_overlapped or "--async-scheduling" not in words
     assert ("--profiler-config" in words) == (prepared.config.profiler is not None)
     start = plan_start(prepared.config, available_bytes=TWO_CORES.available_bytes)
     assert start.memory.num_requests_of(limits.max_model_len) >= 1

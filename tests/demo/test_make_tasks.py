@@ -6,8 +6,7 @@ from demokit.mixture import SCORED, held_out_items
 from qanat.evals.judging import judge
 from qanat.evals.replies import Reply
 from qanat.evals.task_files import read_task_file
-
-from .test_evaluate import reply
+from tests.demo.test_evaluate import reply
 
 
 def test_the_file_that_ships_is_what_the_command_makes() -> None:

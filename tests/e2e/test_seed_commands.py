@@ -8,7 +8,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from qanat.config.model_config import ModelConfig
 from tests.cli.seed_commands import SeedCommand, copied
+from tests.support.eagle3 import write_draft
 from tests.support.server_process import COMMAND, ServerProcess, run_command
 
 PLAIN = [command for command in copied() if not command.is_role]
@@ -25,11 +27,15 @@ def on_loopback(arguments: list[str]) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", PLAIN, ids=lambda command: command.name)
-def test_a_serve_command_starts_and_answers(command: SeedCommand, demo_model: Path) -> None:
+def test_a_serve_command_starts_and_answers(command: SeedCommand, demo_model: Path, tmp_path: Path) -> None:
     words = list(command.words)
     name = words[words.index("--served-model-name") + 1]
     launcher = MODULE if command.is_module else [*COMMAND, "serve"]
-    with ServerProcess(on_loopback(command.arguments(str(demo_model))), command=launcher) as server:
+    draft = tmp_path / "draft"
+    if command.draft:
+        write_draft(draft, ModelConfig.from_folder(demo_model), "speculators", 400)
+    arguments = on_loopback(command.arguments(str(demo_model), str(draft)))
+    with ServerProcess(arguments, command=launcher) as server:
         body = {"model": name, "prompt": "The future of AI is", "max_tokens": 50, "temperature": 0}
         response = httpx.post(f"{server.base_url}/v1/completions", json=body, timeout=120)
         assert response.status_code == 200

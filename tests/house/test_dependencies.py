@@ -92,7 +92,7 @@ def test_every_import_of_the_tests_is_declared() -> None:
     declared = names([*PROJECT["dependencies"], *EXTRAS["engine"], *EXTRAS["dev"]])
     files = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "scripts").glob("*.py")]
     own = {"tests", "benchmarks", "conftest", "demokit"} | {
-        file.stem for file in (ROOT / "demo").glob("*.py")
+        file.stem.replace("_", "-") for file in (ROOT / "demo").glob("*.py")
     }
     undeclared = {
         (str(file.relative_to(ROOT)), name) for file in files for name in imported(file) - declared - own

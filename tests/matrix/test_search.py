@@ -40,8 +40,9 @@ def test_a_finding_is_made_small_and_comes_with_the_command_that_shows_it(tmp_pa
 
     finding = Search(tmp_path, judge).run(seed=1, num_examples=100)
     assert finding is not None
-    assert [call.num_common for call in finding.scenario.calls] == [64]
-    assert len(finding.scenario.ways) == 1
+    assert max(call.num_common for call in finding.scenario.calls) == 64
+    assert len(finding.scenario.calls) <= 2
+    assert len(finding.scenario.ways) <= 2
     place = tmp_path / "found.json"
     assert f"scripts/soak --replay {place}" in report_of(finding, 1, place)
     assert Scenario.read(place) == finding.scenario

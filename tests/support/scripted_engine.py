@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -23,13 +24,22 @@ from qanat.config.model_config import ModelConfig
 from qanat.config.profiler import ProfilerSettings
 from qanat.config.resolved import CacheLimits, ResolvedConfig, SchedulerLimits
 from qanat.core.batch import NewRow, RowOutput, ScheduledBatch, StepOutput, TokenLogprobs
-from qanat.core.errors import EngineDeadError, StructuredOutputError
+from qanat.core.errors import EngineDeadError, QanatError, StructuredOutputError
 from qanat.core.memory_plan import MemoryPlan
 from qanat.core.sampling_params import SamplingParams
 from qanat.engine.async_engine import AsyncEngine
 from qanat.engine.constraints import vocabulary_of
 from qanat.engine.core import EngineCore
-from qanat.engine.messages import AbortRequest, AddRequests, FromCore, Ready, StepDone, ToCore
+from qanat.engine.messages import (
+    AbortRequest,
+    AddRequests,
+    CallReply,
+    FromCore,
+    Ready,
+    ResetPrefixes,
+    StepDone,
+    ToCore,
+)
 from qanat.engine.replica import Seat, Started
 from qanat.engine.shared_constraints import SharedConstraints
 from qanat.engine.tokenizer import Tokenizer
@@ -264,6 +274,7 @@ class InProcessClient:
         self._executor = executor
         self._constraints = SharedConstraints()
         self._has_news = asyncio.Event()
+        self._replies: deque[CallReply] = deque()
         self._may_step = asyncio.Event()
         self._may_step.set()
         self._num_steps_allowed: int | None = None
@@ -280,16 +291,27 @@ class InProcessClient:
         elif isinstance(message, AbortRequest):
             self.num_aborts += 1
             self._core.abort(message.request_id)
+        elif isinstance(message, ResetPrefixes):
+            self._replies.append(self._forget_prefixes(message.call_id))
         self._has_news.set()
+
+    def _forget_prefixes(self, call_id: int) -> CallReply:
+        try:
+            self._core.reset_prefixes()
+        except QanatError as error:
+            return CallReply(call_id, None, error.code, error.message)
+        return CallReply(call_id)
 
     async def receive(self) -> FromCore:
         """Steps the core when it has work; returns what it says."""
         await asyncio.sleep(0)
-        while not self._is_dead and not (self._core.has_work and self._may_step.is_set()):
+        while not (self._is_dead or self._replies or (self._core.has_work and self._may_step.is_set())):
             self._has_news.clear()
             await self._has_news.wait()
         if self._is_dead:
             raise EngineDeadError("The engine process ended with exit code -9; the server's log has more.")
+        if self._replies:
+            return self._replies.popleft()
         if self._num_steps_allowed is not None:
             self._num_steps_allowed -= 1
             if self._num_steps_allowed == 0:
