@@ -187,3 +187,22 @@ def test_the_live_view_shows_the_servers_figures(
     visit.page.select_option("#language", "zh")
     expect(visit.page.locator("#tab-chat")).to_have_text("对话")
     visit.close(server.url)
+
+
+def test_two_tabs_keep_each_others_conversations(browser: Any, server: AppServer) -> None:
+    server.say([CLOSE, "ok"])
+    visit = Visit(browser, server.url)
+    other = visit.page.context.new_page()
+    other.goto(server.url)
+    for page, text in ((visit.page, "first"), (other, "second"), (visit.page, "third")):
+        page.locator("#new-conversation").click()
+        page.fill("#input", text)
+        page.press("#input", "Enter")
+        expect(page.locator("#status")).to_have_text("Answer complete.")
+    titles = visit.page.locator("#conversation-list .title")
+    expect(titles).to_have_text(["third", "second", "first"])
+    visit.page.get_by_role("button", name="Delete “second”").click()
+    expect(titles).to_have_text(["third", "first"])
+    visit.page.reload()
+    expect(titles).to_have_text(["third", "first"])
+    visit.close(server.url)

@@ -2,14 +2,28 @@
 
 const KEY = "qanat.apiKey";
 
+let key = recallKey();
+
 // The key lives as long as the tab; it is never written to the disk by this page.
 export function apiKey() {
-  return sessionStorage.getItem(KEY) || "";
+  return key;
 }
 
-export function keepApiKey(key) {
-  if (key) sessionStorage.setItem(KEY, key);
-  else sessionStorage.removeItem(KEY);
+export function keepApiKey(given) {
+  key = given;
+  try {
+    sessionStorage.setItem(KEY, key);
+  } catch {
+    // The browser keeps nothing: the key lasts as long as the page.
+  }
+}
+
+function recallKey() {
+  try {
+    return sessionStorage.getItem(KEY) || "";
+  } catch {
+    return "";
+  }
 }
 
 // What the server answered in place of what was asked for.

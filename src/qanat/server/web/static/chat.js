@@ -24,7 +24,7 @@ class Chat {
     this.list = new ConversationList({
       current: () => this.conversation,
       open: (conversation) => this.open(conversation),
-      isBusy: (conversation) => this.running?.conversation === conversation,
+      isBusy: (conversation) => this.running?.conversation.id === conversation.id,
     });
     startSettings(() => this.askForModels());
     watchTokens(this.box);
@@ -46,13 +46,16 @@ class Chat {
     });
     byId("stop").addEventListener("click", () => this.stop());
     document.addEventListener("keydown", (event) => {
-      if (event.key === "Escape" && !event.isComposing) this.stop();
+      if (event.key !== "Escape" || event.isComposing) return;
+      if (this.running) this.stop();
+      else this.toggle(null);
     });
     for (const name of ["conversations", "settings"]) {
       byId(`toggle-${name}`).addEventListener("click", () => this.toggle(name));
     }
   }
 
+  // Opens or closes a panel beside the messages in a narrow window, and closes the other; null closes both.
   toggle(name) {
     for (const other of ["conversations", "settings"]) {
       const isOpen = byId(`${other}-panel`).classList.toggle("open", other === name ? undefined : false);
@@ -74,10 +77,10 @@ class Chat {
   }
 
   open(conversation) {
-    this.conversation = conversation || newConversation();
+    const isRunning = conversation !== null && this.running?.conversation.id === conversation.id;
+    this.conversation = isRunning ? this.running.conversation : conversation || newConversation();
     this.show();
-    byId("conversations-panel").classList.remove("open");
-    byId("toggle-conversations").setAttribute("aria-expanded", "false");
+    this.toggle(null);
     byId("input").focus();
   }
 

@@ -4,7 +4,8 @@ const NONE = "–";
 
 export function asCount(value) {
   if (value === null || value === undefined) return NONE;
-  if (value >= 10000) return `${(value / 1000).toFixed(1)}k`;
+  if (value >= 1e6) return `${(value / 1e6).toFixed(1)}M`;
+  if (value >= 1e4) return `${(value / 1000).toFixed(1)}k`;
   return value >= 100 || Number.isInteger(value) ? value.toFixed(0) : value.toFixed(1);
 }
 

@@ -1,7 +1,7 @@
 // Where the memory went, from /v1/plan, and how much of the cache is in use now.
 
 import { element, svg } from "./dom.js";
-import { asBytes, asCount } from "./format.js";
+import { asBytes, asCount, asShare } from "./format.js";
 import { say } from "./words.js";
 
 const PARTS = ["weight_bytes", "workspace_bytes", "blocks_bytes", "states_bytes", "checkpoints_bytes"];
@@ -17,9 +17,10 @@ export function memoryMap(memory, cacheUse) {
   PARTS.forEach((part, index) => {
     const size = memory[part];
     if (!size) return;
-    const label = `${say(`memory_${part}`)} ${asBytes(size)}`;
     const width = (size / whole) * WIDTH;
     const isCache = part === "blocks_bytes" && cacheUse !== null;
+    const used = isCache ? ` (${say("memoryUsed", { share: asShare(cacheUse) })})` : "";
+    const label = `${say(`memory_${part}`)} ${asBytes(size)}${used}`;
     bars.push(bar(at, width, `series-${index + 1}${isCache ? " empty" : ""}`, label));
     if (isCache) bars.push(bar(at, width * cacheUse, `series-${index + 1}`, label));
     items.push(element("li", {}, element("i", { class: `swatch series-${index + 1}` }), label));

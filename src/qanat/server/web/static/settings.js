@@ -2,6 +2,7 @@
 
 import { apiKey, keepApiKey } from "./api.js";
 import { byId, element } from "./dom.js";
+import { recallJson, remember } from "./storage.js";
 import { say } from "./words.js";
 
 const SETTINGS = "qanat.settings";
@@ -79,19 +80,11 @@ function labelOf(input) {
 }
 
 function read() {
-  try {
-    return JSON.parse(localStorage.getItem(SETTINGS) || "{}") || {};
-  } catch {
-    return {};
-  }
+  return recallJson(SETTINGS, {});
 }
 
 function write() {
   const kept = Object.fromEntries(KEPT.map((id) => [id, byId(id).value]));
   kept.logprobs = byId("logprobs").checked;
-  try {
-    localStorage.setItem(SETTINGS, JSON.stringify(kept));
-  } catch {
-    // A full or closed store: the settings last as long as the page.
-  }
+  remember(SETTINGS, JSON.stringify(kept));
 }

@@ -4,38 +4,34 @@
 // toolCalls [{id, name, arguments}], tokens and reasoningTokens (see tokens.js), end (the finish reason), usage,
 // timing, error. Of a tool also toolCallId.
 
+import { recallJson, remember } from "./storage.js";
+
 const CONVERSATIONS = "qanat.conversations";
 
-let conversations = read();
-
+// All that are kept, the latest first. They are read each time: other tabs keep theirs in the same place.
 export function allConversations() {
-  return [...conversations].sort((one, other) => other.changed - one.changed);
-}
-
-export function findConversation(id) {
-  return conversations.find((one) => one.id === id) || null;
+  return read().sort((one, other) => other.changed - one.changed);
 }
 
 export function newConversation() {
-  return { id: crypto.getRandomValues(new Uint32Array(2)).join("-"), title: "", changed: Date.now(), messages: [] };
+  const id = crypto.getRandomValues(new Uint32Array(2)).join("-");
+  return { id, title: "", changed: Date.now(), messages: [] };
 }
 
 // Keeps the conversation; false if the browser has no room for it. Probabilities of tokens take most of the room, so
-// the conversations that have not been touched for longest lose theirs first.
+// the other conversations lose theirs first.
 export function keep(conversation) {
   conversation.changed = Date.now();
-  if (!conversations.includes(conversation)) conversations.push(conversation);
-  return write() || (withoutTokens(conversations.filter((one) => one !== conversation)) && write());
+  const others = read().filter(({ id }) => id !== conversation.id);
+  return write([...others, conversation]) || write([...others.map(withoutTokens), conversation]);
 }
 
-export function forget(conversation) {
-  conversations = conversations.filter((one) => one !== conversation);
-  write();
+export function forget({ id }) {
+  write(read().filter((one) => one.id !== id));
 }
 
 export function forgetAll() {
-  conversations = [];
-  write();
+  write([]);
 }
 
 // The conversation as a file for people and programs: messages as the API takes them.
@@ -67,27 +63,15 @@ function saysSomething(message) {
 }
 
 function read() {
-  try {
-    const found = JSON.parse(localStorage.getItem(CONVERSATIONS) || "[]");
-    return Array.isArray(found) ? found : [];
-  } catch {
-    return [];
-  }
+  const found = recallJson(CONVERSATIONS, []);
+  return Array.isArray(found) ? found.filter((one) => one?.id && Array.isArray(one.messages)) : [];
 }
 
-function write() {
-  try {
-    localStorage.setItem(CONVERSATIONS, JSON.stringify(conversations));
-    return true;
-  } catch {
-    return false;
-  }
+function write(conversations) {
+  return remember(CONVERSATIONS, JSON.stringify(conversations));
 }
 
-function withoutTokens(some) {
-  for (const message of some.flatMap((one) => one.messages)) {
-    delete message.tokens;
-    delete message.reasoningTokens;
-  }
-  return true;
+function withoutTokens(conversation) {
+  const messages = conversation.messages.map((one) => ({ ...one, tokens: null, reasoningTokens: null }));
+  return { ...conversation, messages };
 }

@@ -1,16 +1,17 @@
 // Light or dark: as the system has it, or as the visitor chooses.
 
 import { byId } from "./dom.js";
+import { recall, remember } from "./storage.js";
 
 const CHOICE = "qanat.theme";
 
 export function startTheme() {
   const select = byId("theme");
-  const chosen = localStorage.getItem(CHOICE);
+  const chosen = recall(CHOICE);
   select.value = ["light", "dark"].includes(chosen) ? chosen : "auto";
   apply(select.value);
   select.addEventListener("change", () => {
-    localStorage.setItem(CHOICE, select.value);
+    remember(CHOICE, select.value);
     apply(select.value);
   });
 }

@@ -1,5 +1,7 @@
 // The page's words in the language that is chosen: the browser's at first, then what the visitor picks.
 
+import { recall, remember } from "./storage.js";
+
 const LANGUAGES = ["en", "zh"];
 const CHOICE = "qanat.language";
 
@@ -8,13 +10,13 @@ let words = {};
 const listeners = [];
 
 export async function startWords() {
-  const chosen = localStorage.getItem(CHOICE);
+  const chosen = recall(CHOICE);
   const wished = [chosen, ...(navigator.languages || [])].filter(Boolean).map((tag) => tag.slice(0, 2).toLowerCase());
   await useLanguage(wished.find((tag) => LANGUAGES.includes(tag)) || "en");
 }
 
 export async function chooseLanguage(tag) {
-  localStorage.setItem(CHOICE, tag);
+  remember(CHOICE, tag);
   await useLanguage(tag);
 }
 
