@@ -151,6 +151,11 @@ def test_keywords_take_text_and_values_alike() -> None:
     assert wishes.foreign_flags == {"swap-space": 4.0}
 
 
+def test_folders_may_come_as_paths() -> None:
+    wishes = from_keywords({"model": Path("some/model"), "served_model_name": "x"})
+    assert wishes.model == "some/model"
+
+
 def test_an_unknown_keyword_names_the_nearest() -> None:
     with pytest.raises(ConfigError, match="max_num_seq: unknown setting; did you mean max-num-seqs"):
         from_keywords({"max_num_seq": 4})

@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 
 from qanat.core.errors import ConfigError
 
@@ -71,6 +72,8 @@ def read_value(kind: Kind, value: object, where: str) -> object:
     Raises:
         ConfigError: it is of another type.
     """
+    if isinstance(value, PurePath):
+        value = str(value)
     if isinstance(value, str) and kind is not Kind.TEXTS:
         return read_text(kind, [value], where)
     if kind is Kind.TEXTS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.progress import Progress
@@ -35,7 +36,7 @@ class LLM:
     """A loaded model. Use as a context manager, or call `shutdown` to give the memory back early.
 
     Args:
-        model: folder of a checkpoint; None takes the demo model.
+        model: folder of a checkpoint, or its id on a hub; None takes the demo model.
         **options: any flag of `qanat serve` by its name with underscores, e.g. max_model_len=4096.
 
     Attributes:
@@ -49,7 +50,7 @@ class LLM:
         CapacityError: it does not fit the memory.
     """
 
-    def __init__(self, model: str | None = None, **options: Any) -> None:
+    def __init__(self, model: str | Path | None = None, **options: Any) -> None:
         self._start(from_keywords({"model": model, **options}), None)
 
     @classmethod
