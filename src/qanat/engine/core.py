@@ -193,9 +193,8 @@ class EngineCore:
 
     def _give_up(self, error: Exception) -> list[RequestOutput]:
         """Ends all requests after a step that failed; what comes later is served, unless steps keep failing."""
-        for (
-            step
-        ) in self._in_flight:  # what was given meanwhile is not for anybody, but must not meet what comes
+        # What was given meanwhile is not for anybody, but must not meet what comes.
+        for step in self._in_flight:
             step.output.exception()
         self._in_flight.clear()
         self._num_failures += 1

@@ -106,8 +106,5 @@ class StepThread:
         while (call := self._calls.get()) is not None:
             pending, act = call
             pending.run(act)
-            del (
-                call,
-                pending,
-                act,
-            )  # a batch or a worker must not live for as long as nothing else is asked for
+            # A batch or a worker must not live for as long as nothing else is asked for.
+            del call, pending, act
