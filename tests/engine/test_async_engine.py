@@ -27,12 +27,13 @@ from tests.worker.tiny_model import tiny_config
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 WAIT_S = 20.0
-FOREVER = SamplingParams(max_tokens=200, ignore_eos=True, temperature=0.0)
+MAX_LEN = 4096
+FOREVER = SamplingParams(max_tokens=4000, ignore_eos=True, temperature=0.0)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine() -> AsyncIterator[AsyncEngine]:
-    started = await AsyncEngine.start(tiny_config(max_num_seqs=4, max_waiting_requests=3))
+    started = await AsyncEngine.start(tiny_config(max_num_seqs=4, max_waiting_requests=3, max_model_len=MAX_LEN))
     yield started
     await started.shutdown()
 
@@ -75,9 +76,9 @@ async def test_wrong_requests_are_refused_before_anything_is_queued(engine: Asyn
         ([], {}, InvalidRequestError),
         ([10**6], {}, InvalidRequestError),
         ([-1], {}, InvalidRequestError),
-        ([7] * 257, {}, ContextLengthError),
-        ([7] * 256, {"max_tokens": 1}, ContextLengthError),
-        ([7], {"max_tokens": 256}, ContextLengthError),
+        ([7] * (MAX_LEN + 1), {}, ContextLengthError),
+        ([7] * MAX_LEN, {"max_tokens": 1}, ContextLengthError),
+        ([7], {"max_tokens": MAX_LEN}, ContextLengthError),
         ([7], {"logit_bias": {500: 1.0}}, InvalidRequestError),
         ([7], {"stop": ["x"], "detokenize": False}, InvalidRequestError),
     ]:
@@ -87,7 +88,7 @@ async def test_wrong_requests_are_refused_before_anything_is_queued(engine: Asyn
 
 
 async def test_no_bound_means_as_many_tokens_as_fit(engine: AsyncEngine) -> None:
-    events = await collect(engine, [7] * 250, max_tokens=None)
+    events = await collect(engine, [7] * (MAX_LEN - 6), max_tokens=None)
     assert events[-1].num_output_tokens == 6
     assert events[-1].finish_reason is FinishReason.LENGTH
 
@@ -106,7 +107,7 @@ async def test_a_full_queue_refuses_and_the_rest_goes_on(engine: AsyncEngine) ->
 
 
 async def test_closing_the_iterator_frees_everything(engine: AsyncEngine) -> None:
-    stream = engine.generate([7, 8], SamplingParams(n=3, max_tokens=200, ignore_eos=True))
+    stream = engine.generate([7, 8], SamplingParams(n=3, max_tokens=4000, ignore_eos=True))
     await anext(stream)
     await stream.aclose()
     await wait_until(lambda: is_idle(engine))
@@ -125,11 +126,11 @@ async def test_abort_by_id_ends_with_its_own_reason(engine: AsyncEngine) -> None
 async def test_a_choice_that_its_caller_ends_counts_as_stopped(engine: AsyncEngine) -> None:
     before = engine.stats().num_finished
     for num_choices in (1, 2):
-        sampling = SamplingParams(n=num_choices, max_tokens=200, ignore_eos=True)
+        sampling = SamplingParams(n=num_choices, max_tokens=4000, ignore_eos=True)
         stream = engine.generate([7, 8], sampling, request_id="mine")
         open_indexes = set(range(num_choices))
         async for event in stream:
-            assert event.index in open_indexes
+            assert event.index in open_indexes and event.finish_reason is None
             open_indexes.discard(event.index)
             await engine.end_choice("mine", event)
         assert not open_indexes
@@ -147,18 +148,20 @@ async def test_an_id_may_be_used_again_at_once(engine: AsyncEngine) -> None:
     stream = engine.generate([7, 8], FOREVER, request_id="again")
     await anext(stream)
     await stream.aclose()
-    events = [event async for event in engine.generate([7, 8], FOREVER, request_id="again")]
+    ends = SamplingParams(max_tokens=200, ignore_eos=True)
+    events = [event async for event in engine.generate([7, 8], ends, request_id="again")]
     assert events[-1].finish_reason is FinishReason.LENGTH
     assert events[-1].num_output_tokens == 200
 
 
 async def test_a_client_that_pauses_does_not_make_the_engine_look_stalled(engine: AsyncEngine) -> None:
     stream = engine.generate([7, 8], SamplingParams(max_tokens=5, ignore_eos=True))
-    await anext(stream)
+    token_ids = list((await anext(stream)).token_ids)
     await wait_until(lambda: engine.stats().num_running == 0)
     assert engine.health().num_pending == 0
     assert engine.health().last_step_age_s == 0.0
-    assert len([token_id async for event in stream for token_id in event.token_ids]) == 4
+    token_ids += [token_id async for event in stream for token_id in event.token_ids]
+    assert len(token_ids) == 5
 
 
 async def test_wrong_types_are_refused_and_the_core_lives(engine: AsyncEngine) -> None:
