@@ -18,7 +18,9 @@ from tests.support.server_process import COMMAND, ServerProcess
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 QUESTION = [{"role": "user", "content": "What is 17 + 25? Explain."}]
 USAGE = {"stream_options": {"include_usage": True}}
-LONG = {"max_tokens": 160, "ignore_eos": True, "stream": True}
+NUM_TOKENS = 800
+"""So many that a server cannot have written all of them before it is ended."""
+LONG = {"max_tokens": NUM_TOKENS, "ignore_eos": True, "stream": True}
 ASKED: dict[str, tuple[str, dict[str, Any]]] = {
     "greedy": (CHAT, {"messages": QUESTION, "temperature": 0, **USAGE}),
     "drawn": (CHAT, {"messages": QUESTION, "temperature": 1, "seed": 11, **USAGE}),
@@ -109,7 +111,7 @@ def test_a_stream_outlives_its_engine(
                 ending(serving)
             received += data
     assert lanes(received) == lanes(expected)
-    assert b'"completion_tokens":%d,' % (160 * body.get("n", 1)) in received
+    assert b'"completion_tokens":%d,' % (NUM_TOKENS * body.get("n", 1)) in received
     ids, dates = ids_of(received)
     assert len(ids) == len(dates) == 1
     assert router.stop() == 0

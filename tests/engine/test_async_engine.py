@@ -33,7 +33,9 @@ FOREVER = SamplingParams(max_tokens=4000, ignore_eos=True, temperature=0.0)
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine() -> AsyncIterator[AsyncEngine]:
-    started = await AsyncEngine.start(tiny_config(max_num_seqs=4, max_waiting_requests=3, max_model_len=MAX_LEN))
+    started = await AsyncEngine.start(
+        tiny_config(max_num_seqs=4, max_waiting_requests=3, max_model_len=MAX_LEN)
+    )
     yield started
     await started.shutdown()
 
