@@ -294,7 +294,7 @@ def test_a_model_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     ]
     assert main(["chat", *flags, "--max-tokens", "4", "--verbose", "hi"]) == 0
     captured = capsys.readouterr()
-    assert captured.out.endswith("\n")
+    assert not captured.out or captured.out.endswith("\n")  # random weights may say nothing that can be shown
     assert f"loading {model}" in captured.err and "--max-num-seqs" in captured.err
 
 

@@ -75,11 +75,8 @@ def test_an_unambiguous_prefix_is_read_with_a_note_and_any_other_names_its_candi
 ) -> None:
     prefix = name[:length]
     found = [other for other in GRAMMAR.kinds if other.startswith(prefix)]
-    words = (
-        [f"--{prefix}"]
-        if GRAMMAR.kinds[name] is Kind.SWITCH
-        else [f"--{prefix}", SAMPLES.get(GRAMMAR.kinds[name], "x")]
-    )
+    kind = GRAMMAR.kinds[prefix if prefix in GRAMMAR.kinds else name]
+    words = [f"--{prefix}"] if kind is Kind.SWITCH else [f"--{prefix}", SAMPLES.get(kind, "x")]
     if prefix in GRAMMAR.kinds:
         assert read(*words).written[0].name == prefix
     elif len(found) == 1:
