@@ -164,15 +164,9 @@ static void int4_tiled_rows(const QuantisedArguments& a, const int8_t* x, size_t
 
 static void linear_int4_tiled(const QuantisedArguments& a, size_t first_row, size_t last_row, size_t first_panel,
                               size_t last_panel) {
-    const size_t length = a.packed.row_length();
-    if (last_row - first_row < kMinInt4TiledRows || a.packed.cell != kFullCell || length > kMaxUnpackedInputs ||
-        (a.in_rows && kBlockRows * length > kMaxGatheredBytes)) {
-        linear_int4(a, first_row, last_row, first_panel, last_panel);
-        return;
-    }
-    if (a.in_rows) gathered_rows(a, first_row, last_row, first_panel, last_panel, int4_tiled_rows);
-    else int4_tiled_rows(a, a.x.values + first_row * length, first_row, last_row, first_panel, last_panel);
-    _tile_release();
+    const bool is_tiled = last_row - first_row >= kMinInt4TiledRows && a.packed.cell == kFullCell &&
+                          a.packed.row_length() <= kMaxUnpackedInputs;
+    on_tiles_or(linear_int4, int4_tiled_rows, is_tiled, a, first_row, last_row, first_panel, last_panel);
 }
 
 }  // namespace QANAT_ISA

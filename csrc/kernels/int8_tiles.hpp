@@ -161,15 +161,8 @@ static inline bool is_tiled(const PackedView& packed) {
 
 static void linear_tiled(const QuantisedArguments& a, size_t first_row, size_t last_row, size_t first_panel,
                          size_t last_panel) {
-    const size_t length = a.packed.row_length();
-    if (last_row - first_row < kMinTiledRows || !is_tiled(a.packed) || first_panel >= last_panel ||
-        (a.in_rows && kBlockRows * length > kMaxGatheredBytes)) {
-        linear_int8(a, first_row, last_row, first_panel, last_panel);
-        return;
-    }
-    if (a.in_rows) gathered_rows(a, first_row, last_row, first_panel, last_panel, tiled_rows);
-    else tiled_rows(a, a.x.values + first_row * length, first_row, last_row, first_panel, last_panel);
-    _tile_release();
+    const bool pays = last_row - first_row >= kMinTiledRows && is_tiled(a.packed) && first_panel < last_panel;
+    on_tiles_or(linear_int8, tiled_rows, pays, a, first_row, last_row, first_panel, last_panel);
 }
 
 }  // namespace QANAT_ISA

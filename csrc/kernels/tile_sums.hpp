@@ -130,5 +130,19 @@ static void gathered_rows(const QuantisedArguments& a, size_t first_row, size_t 
     }
 }
 
+// A product on tiles where it fits and pays, as the caller says, otherwise the plain one.
+QANAT_INLINE void on_tiles_or(decltype(QuantisedKernels::linear) plain, TiledRows rows, bool is_tiled,
+                              const QuantisedArguments& a, size_t first_row, size_t last_row, size_t first_panel,
+                              size_t last_panel) {
+    const size_t length = a.packed.row_length();
+    if (!is_tiled || (a.in_rows && kBlockRows * length > kMaxGatheredBytes)) {
+        plain(a, first_row, last_row, first_panel, last_panel);
+        return;
+    }
+    if (a.in_rows) gathered_rows(a, first_row, last_row, first_panel, last_panel, rows);
+    else rows(a, a.x.values + first_row * length, first_row, last_row, first_panel, last_panel);
+    _tile_release();
+}
+
 }  // namespace QANAT_ISA
 }  // namespace qanat
