@@ -3,35 +3,15 @@
 from __future__ import annotations
 
 import ssl
-from typing import Protocol
 
+from qanat.cli.connection_flags import ConnectionFlags
 from qanat.config.env import secret_of
 from qanat.core.errors import ConfigError
 
 NO_HEADER = "\r\n\0"
 
 
-class ConnectionOptions(Protocol):
-    """Flags of commands that reach a server."""
-
-    @property
-    def header(self) -> tuple[str, ...]:
-        """Headers of every request, each as NAME=VALUE."""
-
-    @property
-    def api_key_env(self) -> str:
-        """Variable that holds the API key."""
-
-    @property
-    def insecure(self) -> bool:
-        """True if certificates are not checked."""
-
-    @property
-    def ca_file(self) -> str | None:
-        """Certificates to trust; the system's unless given."""
-
-
-def headers_of(options: ConnectionOptions) -> dict[str, str]:
+def headers_of(options: ConnectionFlags) -> dict[str, str]:
     """Headers of every request, the key's among them.
 
     Raises:
@@ -51,7 +31,7 @@ def headers_of(options: ConnectionOptions) -> dict[str, str]:
     return headers
 
 
-def tls_of(options: ConnectionOptions) -> ssl.SSLContext:
+def tls_of(options: ConnectionFlags) -> ssl.SSLContext:
     """How https is checked.
 
     Raises:

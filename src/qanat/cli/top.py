@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from qanat.cli.command import Command, help_parser, wants_help
+from qanat.cli.connection_flags import ConnectionFlags
 from qanat.cli.reading import read_action, say, say_json
 from qanat.cli.terminal import tell
 from qanat.config.command_line import is_flag
@@ -45,23 +46,7 @@ class TopOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TopConnectionOptions:
-    """Connection."""
-
-    header: tuple[str, ...] = option(
-        Kind.TEXTS, (), "Headers of every request, each as NAME=VALUE.", is_secret=True
-    )
-    api_key_env: str = option(
-        Kind.TEXT, "OPENAI_API_KEY", "Variable that holds the API key; the key is never printed."
-    )
-    insecure: bool = option(Kind.SWITCH, False, "Do not check the certificate of https.")
-    ca_file: str | None = option(
-        Kind.TEXT, None, "Certificates (PEM) to trust for https. Default: the system's."
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class AllTopOptions(TopOptions, TopConnectionOptions):
+class AllTopOptions(TopOptions, ConnectionFlags):
     """All of them."""
 
 
@@ -81,7 +66,7 @@ COMMAND = Command(
         "qanat top --once",
         "qanat top --once --json --interval 10",
     ),
-    groups=(TopConnectionOptions,),
+    groups=(ConnectionFlags,),
     own=AllTopOptions,
     word="",
     word_help="",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from qanat.bench.online.bodies import ENDPOINTS
 from qanat.bench.online.measures import INTENDED, SENT
 from qanat.bench.online.schedule import EXPONENTIAL, LINEAR
+from qanat.cli.connection_flags import ConnectionFlags
 from qanat.config.options import option
 from qanat.config.values import Kind
 
@@ -28,16 +29,6 @@ class ServerFlags:
     host: str = option(Kind.TEXT, "127.0.0.1", "Name or address of the server.")
     port: int = option(Kind.COUNT, 8000, "Port of the server.", minimum=1, maximum=65535)
     endpoint: str | None = option(Kind.TEXT, None, "Path of the API. Default: the one of the backend.")
-    header: tuple[str, ...] = option(
-        Kind.TEXTS, (), "Headers of every request, each as NAME=VALUE.", is_secret=True
-    )
-    api_key_env: str = option(
-        Kind.TEXT, "OPENAI_API_KEY", "Variable that holds the API key; the key is never printed."
-    )
-    insecure: bool = option(Kind.SWITCH, False, "Do not check the certificate of https.")
-    ca_file: str | None = option(
-        Kind.TEXT, None, "Certificates (PEM) to trust for https. Default: the system's."
-    )
     model: str | None = option(
         Kind.TEXT, None, "Name of the model, for the result. Default: the first that the server names."
     )
@@ -247,7 +238,9 @@ class AlwaysFlags:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BenchServeFlags(ServerFlags, LoadFlags, DatasetFlags, RequestFlags, ResultFlags, AlwaysFlags):
+class BenchServeFlags(
+    ServerFlags, ConnectionFlags, LoadFlags, DatasetFlags, RequestFlags, ResultFlags, AlwaysFlags
+):
     """All of them."""
 
 
