@@ -15,21 +15,9 @@ from qanat import LLM, SamplingParams
 from qanat.config.model_config import ModelConfig
 from qanat.core.speculation import SpeculationCounts
 from qanat.kernels.native import module
-from tests.support.eagle3 import KV_HEADS, write_draft, write_echo, write_forgetful_target
+from tests.support.eagle3 import KV_HEADS, TARGET, write_draft, write_echo, write_forgetful_target
 from tests.support.server_process import ServerProcess, run_command
 
-TARGET: dict[str, Any] = {
-    "architectures": ["Qwen3ForCausalLM"],
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "max_position_embeddings": 4096,
-    "rope_theta": 10000.0,
-    "torch_dtype": "float32",
-}
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 SETTINGS = {"max_model_len": 512, "max_num_seqs": 4, "num_threads": 1}
 PROMPTS = ["What is 417 + 385?", "Sort these words: pear apple fig." * 12, "Hello!"]
@@ -52,7 +40,11 @@ def folders(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Folde
         pytest.skip(module.why_not())
     folder = tmp_path_factory.mktemp("eagle3")
     demo = ModelConfig.from_folder(demo_model)
-    raw = TARGET | {"vocab_size": demo.vocab_size, "eos_token_id": list(demo.eos_token_ids)}
+    raw = TARGET | {
+        "torch_dtype": "float32",
+        "vocab_size": demo.vocab_size,
+        "eos_token_id": list(demo.eos_token_ids),
+    }
     found = Folders(folder / "target", folder / "draft", folder / "random")
     head = write_forgetful_target(found.target, raw)
     for name in TOKENIZER_FILES:

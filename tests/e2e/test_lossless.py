@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from qanat import LLM, SamplingParams
 from qanat.kernels.native import module
-from qanat.kernels.providers import choose_providers
-from qanat.kernels.registry import REFERENCE
+from tests.support.providers import built_kernels  # noqa: F401
 
 PROMPTS = [
     "What is 2 + 3?",
@@ -18,14 +16,6 @@ PROMPTS = [
     "The future of AI is",
     "Write the word water three times. " * 8,
 ]
-
-
-@pytest.fixture(autouse=True)
-def _usual_providers_afterwards() -> Iterator[None]:
-    if not module.is_built():
-        pytest.skip(module.why_not())
-    yield
-    choose_providers(1, REFERENCE)
 
 
 @pytest.mark.slow

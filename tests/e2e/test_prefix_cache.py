@@ -13,21 +13,11 @@ import pytest
 from qanat import LLM, SamplingParams
 from qanat.core import prefix_report as why
 from qanat.entrypoints.results import Generation
-from qanat.kernels.native import module
-from qanat.kernels.providers import choose_providers
-from qanat.kernels.registry import REFERENCE
+from tests.support.providers import built_kernels  # noqa: F401
 from tests.support.server_process import ServerProcess
 
 IDS = [(7 * place) % 90 + 10 for place in range(400)]
 PROMPTS = [IDS, IDS[:300] + [5, 6] * 10, IDS[:300] + [6, 5] * 20, IDS[:64], IDS[:130], IDS]
-
-
-@pytest.fixture(autouse=True)
-def _usual_providers_afterwards() -> Iterator[None]:
-    if not module.is_built():
-        pytest.skip(module.why_not())
-    yield
-    choose_providers(1, REFERENCE)
 
 
 def open_model(folder: Path, **options: Any) -> LLM:

@@ -7,16 +7,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
 from qanat import LLM, SamplingParams
-from qanat.kernels.native import module
-from qanat.kernels.providers import choose_providers
-from qanat.kernels.registry import REFERENCE
+from tests.support.providers import built_kernels  # noqa: F401
 from tests.support.server_process import ServerProcess, run_command
 
 PARAMS = SamplingParams(max_tokens=6, temperature=0.7, seed=4, logprobs=1, ignore_eos=True)
@@ -32,14 +29,6 @@ print("computed", flush=True)
 model.shutdown()
 print("written", flush=True)
 """
-
-
-@pytest.fixture(autouse=True)
-def _usual_providers_afterwards() -> Iterator[None]:
-    if not module.is_built():
-        pytest.skip(module.why_not())
-    yield
-    choose_providers(1, REFERENCE)
 
 
 def answers(model: LLM) -> tuple[list[str], list[int]]:

@@ -20,7 +20,16 @@ from qanat.models.eagle3 import Eagle3Model
 from qanat.models.eagle3_loader import load_eagle3
 from qanat.models.loader import load_model
 from tests.models.tiny import FAMILIES, Family, write_checkpoint
-from tests.support.eagle3 import HEAD_DIM, KV_HEADS, LAYOUTS, Reference, config_json, save_draft, write_draft
+from tests.support.eagle3 import (
+    HEAD_DIM,
+    KV_HEADS,
+    LAYOUTS,
+    TARGET,
+    Reference,
+    config_json,
+    save_draft,
+    write_draft,
+)
 from tests.support.eagle3 import random_tensors as draft_tensors
 from tests.support.forward import ForwardRunner
 from tests.support.providers import best_kernels  # noqa: F401
@@ -30,20 +39,7 @@ TAPS = (2, 2, 1)
 """Of a model of four layers: 2, L // 2, L - 3."""
 TOKENS = torch.randint(6, 300, (21,), generator=torch.Generator().manual_seed(1)).tolist()
 
-DENSE = ModelConfig.from_dict(
-    {
-        "architectures": ["Qwen3ForCausalLM"],
-        "vocab_size": 320,
-        "hidden_size": 64,
-        "intermediate_size": 96,
-        "num_hidden_layers": 4,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 16,
-        "max_position_embeddings": 4096,
-        "rope_theta": 10000.0,
-    }
-)
+DENSE = ModelConfig.from_dict(TARGET | {"vocab_size": 320})
 
 
 @pytest.fixture(scope="module", params=TARGETS, ids=str)

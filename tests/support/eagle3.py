@@ -17,6 +17,18 @@ from qanat.models.units import load_units
 
 HEADS, KV_HEADS, HEAD_DIM, INNER, THETA, EPS = 4, 2, 16, 80, 5000.0, 1e-6
 LAYOUTS = ("flat", "speculators")
+TARGET: dict[str, Any] = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 4096,
+    "rope_theta": 10000.0,
+}
+"""The `config.json` of a tiny target, but for its vocabulary."""
 
 
 def config_json(target: ModelConfig, layout: str, draft_vocab_size: int, **changes: Any) -> dict[str, Any]:

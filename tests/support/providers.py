@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from qanat.kernels.native import module
 from qanat.kernels.providers import choose_providers
 from qanat.kernels.registry import REFERENCE
 
@@ -28,5 +29,14 @@ def reference_kernels_of_fixtures() -> None:
 def best_kernels() -> Iterator[None]:
     """The native kernels where they are built: the references take seconds for many steps."""
     choose_providers(1)
+    yield
+    choose_providers(1, REFERENCE)
+
+
+@pytest.fixture(autouse=True)
+def built_kernels() -> Iterator[None]:
+    """For tests that choose kernels themselves, as `LLM` does; skips where none are built, leaves the references."""
+    if not module.is_built():
+        pytest.skip(module.why_not())
     yield
     choose_providers(1, REFERENCE)

@@ -19,24 +19,20 @@ from qanat.models.eagle3 import Eagle3Model
 from qanat.models.eagle3_loader import load_eagle3
 from qanat.models.loader import load_model
 from tests.support.drafting import GRAPHS, GREEDY, Recorded, requests_of, speculate
-from tests.support.eagle3 import Reference, config_json, write_draft, write_echo, write_forgetful_target
+from tests.support.eagle3 import (
+    TARGET,
+    Reference,
+    config_json,
+    write_draft,
+    write_echo,
+    write_forgetful_target,
+)
 from tests.support.forward import ForwardRunner
 from tests.support.providers import best_kernels  # noqa: F401
 from tests.support.speculating import Answers, run
 from tests.worker.tiny_model import CONFIGS, VOCAB_SIZE
 
-RAW: dict[str, Any] = {
-    "architectures": ["Qwen3ForCausalLM"],
-    "vocab_size": VOCAB_SIZE,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "max_position_embeddings": 4096,
-    "rope_theta": 10000.0,
-}
+RAW = TARGET | {"vocab_size": VOCAB_SIZE}
 MOE = ModelConfig.from_dict(
     RAW
     | {

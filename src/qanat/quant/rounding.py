@@ -1,7 +1,6 @@
 """From float matrices to whole numbers and scales: our own schemes, as `qanat.quant.scale_search` rounds.
 
-The native module has that search too, with the same bits, and does it more than ten times as fast; where it is not
-built torch does.
+The native module has that search too, with the same bits, and is much faster at it; without it torch does it.
 """
 
 from __future__ import annotations
