@@ -13,6 +13,7 @@ import msgspec
 from qanat.config.resolved import ResolvedConfig
 from qanat.core.errors import EngineDeadError, QanatError
 from qanat.core.profile import ProfileReport
+from qanat.engine.core_calls import CoreCalls
 from qanat.engine.core_client import ClientFactory, CoreClient
 from qanat.engine.messages import (
     AddRequests,
@@ -24,7 +25,6 @@ from qanat.engine.messages import (
     StopProfile,
     ToCore,
 )
-from qanat.engine.profile_calls import ProfileCalls
 from qanat.engine.restarts import WINDOW_S, Comeback, RestartBudget
 from qanat.engine.stall_watch import StallWatch
 
@@ -105,7 +105,7 @@ class CoreLine:
         self._config = config
         self._restarts = restarts
         self._listener = listener
-        self._profile_calls = ProfileCalls()
+        self._calls = CoreCalls()
         self._death: QanatError | None = None if death is None else self._named(death)
         self._comeback: Comeback | None = None
         self.stalls = StallWatch(config.step_timeout_s)
@@ -171,7 +171,7 @@ class CoreLine:
     ) -> ProfileReport | None:
         if self.death is not None:
             raise self.death
-        number, reply = self._profile_calls.new()
+        number, reply = self._calls.new()
         await self._client.send(question(number))
         return await reply
 
@@ -180,7 +180,7 @@ class CoreLine:
         self._comeback = None
         self._death = self._death or error
         self.stalls.forget()
-        self._profile_calls.fail_all(self._death)
+        self._calls.fail_all(self._death)
         self._listener.on_death(self._death)
 
     async def close(self) -> None:
@@ -218,7 +218,7 @@ class CoreLine:
         while True:
             message = await self._client.receive()
             if isinstance(message, CallReply):
-                self._profile_calls.take(message)
+                self._calls.take(message)
                 continue
             assert isinstance(message, StepDone)
             self.stalls.hear(

@@ -273,9 +273,8 @@ def serve(folder: Path, config: ResolvedConfig, ending: Ending | None = None) ->
     try:
         process.run(core, ready)
     finally:
-        core.shutdown(
-            LAST_DEEDS_S
-        )  # workers in processes of their own must not wait for a core that has failed
+        # Workers in processes of their own must not wait for a core that has failed.
+        core.shutdown(LAST_DEEDS_S)
         if ending is not None:
             ending.are_deeds_done.set()
         process.close()

@@ -10,7 +10,7 @@ from qanat.core.profile import ProfileReport
 from qanat.engine.messages import CallReply
 
 
-class ProfileCalls:
+class CoreCalls:
     """Matches replies of the core with those who wait for them."""
 
     def __init__(self) -> None:

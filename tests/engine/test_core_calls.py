@@ -6,14 +6,14 @@ import pytest
 
 from qanat.core.errors import EngineDeadError, ProfilerStateError
 from qanat.core.profile import ProfileReport
+from qanat.engine.core_calls import CoreCalls
 from qanat.engine.messages import CallReply
-from qanat.engine.profile_calls import ProfileCalls
 
 pytestmark = pytest.mark.asyncio
 
 
 async def test_each_reply_goes_to_its_question() -> None:
-    calls = ProfileCalls()
+    calls = CoreCalls()
     (first, first_reply), (second, second_reply) = calls.new(), calls.new()
     report = ProfileReport(["/x"], 1, 2, 0.5, "request")
     calls.take(CallReply(second, report))
@@ -25,7 +25,7 @@ async def test_each_reply_goes_to_its_question() -> None:
 
 
 async def test_nobody_waits_for_a_core_that_is_gone() -> None:
-    calls = ProfileCalls()
+    calls = CoreCalls()
     _, reply = calls.new()
     calls.fail_all(EngineDeadError("gone"))
     with pytest.raises(EngineDeadError):
