@@ -31,19 +31,44 @@ def headers_of(options: ConnectionFlags) -> dict[str, str]:
     return headers
 
 
+def key_of(variable: str | None) -> str | None:
+    """The API key in a variable; None without a variable.
+
+    Raises:
+        ConfigError: it is not set, or cannot be sent.
+    """
+    if variable is None:
+        return None
+    key = secret_of(variable)
+    if not key:
+        raise ConfigError(f"--api-key-env: the variable {variable} is not set.", param="--api-key-env")
+    if not (key.isascii() and key.isprintable()):
+        raise ConfigError(
+            f"--api-key-env: {variable} holds characters that no header can carry.", param="--api-key-env"
+        )
+    return key
+
+
 def tls_of(options: ConnectionFlags) -> ssl.SSLContext:
     """How https is checked.
 
     Raises:
         ConfigError: the file of certificates cannot be read.
     """
-    try:
-        context = ssl.create_default_context(cafile=options.ca_file)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(
-            f"--ca-file {options.ca_file}: {error.strerror or error}", param="--ca-file"
-        ) from None
+    context = trust_of(options.ca_file)
     if options.insecure:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+def trust_of(ca_file: str | None) -> ssl.SSLContext:
+    """Trusts the certificates in a file; without one the system's.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"--ca-file {ca_file}: {error.strerror or error}", param="--ca-file") from None

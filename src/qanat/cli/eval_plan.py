@@ -368,11 +368,13 @@ class _SideMaker:
         )
 
     def _exchange(self, url: str, key_variable: str | None) -> Exchange:
-        from qanat.cli.deploy_actions.verify import key_of, tls_of
+        from qanat.cli.connection import key_of, trust_of
         from qanat.deploy.verify.address import read_address
         from qanat.deploy.verify.exchange import Exchange
 
-        return Exchange(read_address(url), key_of(key_variable), tls_of(self.options.ca_file))
+        ca_file = self.options.ca_file
+        trust = trust_of(ca_file) if ca_file is not None else None
+        return Exchange(read_address(url), key_of(key_variable), trust)
 
     def _told(self, address: str, model: str, logprobs: int) -> dict[str, Any]:
         """Settings that change answers or verdicts; how many are asked, and how fast, is not among them."""

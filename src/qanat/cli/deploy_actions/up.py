@@ -96,7 +96,7 @@ def main(arguments: Sequence[str]) -> int:
         raise ConfigError(
             "--stop ends what runs; --detach and --keep leave it; leave one out.", param="--stop"
         )
-    from qanat.cli.deploy_actions.verify import key_of
+    from qanat.cli.connection import key_of
     from qanat.deploy.preflight.host import ThisHost
     from qanat.deploy.preflight.network import own_addresses
     from qanat.deploy.rendered.inputs import read_plan
@@ -226,7 +226,8 @@ class _Run:
         here = {unit.name for unit in self._session.engines}
         if self._options.skip_verify or self._folder.deployment.service.node not in here:
             return True
-        from qanat.cli.deploy_actions.verify import DEFAULT_CONCURRENCY, MAX_CONCURRENCY, key_of, verify
+        from qanat.cli.connection import key_of
+        from qanat.cli.deploy_actions.verify import DEFAULT_CONCURRENCY, MAX_CONCURRENCY, verify
         from qanat.deploy.plan.places import service_port
         from qanat.deploy.rendered.inputs import read_plan
         from qanat.deploy.verify.address import read_address

@@ -14,8 +14,6 @@ from qanat.config.values import Kind
 from qanat.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from ssl import SSLContext
-
     from qanat.deploy.verify.check import Check, Context, Settings
     from qanat.deploy.verify.exchange import Exchange
     from qanat.deploy.verify.planned import Planned
@@ -192,6 +190,7 @@ def _exchange(options: VerifyOptions, words: Sequence[str], planned: Planned | N
     Raises:
         ConfigError: no URL, several, a wrong one, or a key or certificate that cannot be read.
     """
+    from qanat.cli.connection import key_of, trust_of
     from qanat.deploy.verify.address import read_address
     from qanat.deploy.verify.exchange import Exchange
 
@@ -205,43 +204,8 @@ def _exchange(options: VerifyOptions, words: Sequence[str], planned: Planned | N
             else "for example http://127.0.0.1:8000"
         )
         raise ConfigError(f"name the URL of the service: {why}.", param="URL")
-    return Exchange(read_address(url), key_of(options.api_key_env), tls_of(options.ca_file))
-
-
-def key_of(variable: str | None) -> str | None:
-    """The API key in a variable; None without a variable.
-
-    Raises:
-        ConfigError: it is not set, or cannot be sent.
-    """
-    if variable is None:
-        return None
-    from qanat.config.env import secret_of
-
-    key = secret_of(variable)
-    if not key:
-        raise ConfigError(f"--api-key-env: the variable {variable} is not set.", param="--api-key-env")
-    if not (key.isascii() and key.isprintable()):
-        raise ConfigError(
-            f"--api-key-env: {variable} holds characters that no header can carry.", param="--api-key-env"
-        )
-    return key
-
-
-def tls_of(ca_file: str | None) -> SSLContext | None:
-    """Trusts the certificates in a file; None without one, which means the system's.
-
-    Raises:
-        ConfigError: it cannot be read.
-    """
-    if ca_file is None:
-        return None
-    import ssl
-
-    try:
-        return ssl.create_default_context(cafile=ca_file)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"--ca-file {ca_file}: {error.strerror or error}", param="--ca-file") from None
+    trust = trust_of(options.ca_file) if options.ca_file is not None else None
+    return Exchange(read_address(url), key_of(options.api_key_env), trust)
 
 
 def _names(texts: Sequence[str]) -> tuple[str, ...]:
