@@ -123,15 +123,17 @@ def test_abort_ends_all_choices_of_a_request(locked: AppServer, by: str, n: int)
         body = {**ENDLESS, "n": n, **({"request_id": "a-b-1"} if by != "header" else {})}
         future = pool.submit(locked.http.post, COMPLETIONS, json=body, headers=headers)
         other = pool.submit(
-            locked.http.post, COMPLETIONS, json={**ENDLESS, "max_tokens": 50}, headers=bearer("user-key")
+            locked.http.post, COMPLETIONS, json={**ENDLESS, "request_id": "other"}, headers=bearer("user-key")
         )
-        locked.wait_until(lambda: locked.scripted.core.stats().num_running >= n)
+        locked.wait_until(lambda: locked.scripted.core.stats().num_running == n + 1)
         answer = abort(locked, "a-b-1" if by == "header" else "cmpl-a-b-1")
         assert answer.status_code == 200, answer.text
         assert answer.json() == {"request_id": answer.json()["request_id"], "num_aborted": 1}
         choices = future.result(30).json()["choices"]
         assert [choice["finish_reason"] for choice in choices] == ["abort"] * n
-        assert other.result(30).json()["choices"][0]["finish_reason"] == "length"
+        assert not other.done()
+        assert abort(locked, "cmpl-other").json()["num_aborted"] == 1
+        assert other.result(30).json()["choices"][0]["finish_reason"] == "abort"
     locked.wait_until_idle()
 
 
