@@ -22,3 +22,35 @@ fail() {
     for line in "$@"; do printf '       %s\n' "$line" >&2; done
     exit 1
 }
+
+# skip REASON: ends the script with 77: nothing was shown here, which is neither passed nor failed.
+skip() {
+    say "NOT SHOWN: $1" >&2
+    exit 77
+}
+
+# need PROGRAM PACKAGE...: programs and the packages of Debian and Ubuntu that bring them; installs what is missing where
+# that is possible without asking, and skips where it is not.
+need() {
+    local missing=() packages=() as_root=() log
+    while (($#)); do
+        command -v "$1" >/dev/null || { missing+=("$1"); packages+=("$2"); }
+        shift 2
+    done
+    ((${#missing[@]})) || return 0
+    if ((EUID != 0)); then as_root=(sudo -n); fi
+    if command -v apt-get >/dev/null && ${as_root[@]+"${as_root[@]}"} true 2>/dev/null; then
+        local install=(timeout 300 ${as_root[@]+"${as_root[@]}"} env DEBIAN_FRONTEND=noninteractive
+            apt-get -qq -o Acquire::Retries=1 -o Acquire::http::Timeout=20 -o DPkg::Lock::Timeout=60)
+        log=$(mktemp)
+        say "installing ${packages[*]}"
+        "${install[@]}" install -y --no-install-recommends "${packages[@]}" >"$log" 2>&1 ||
+            { "${install[@]}" update && "${install[@]}" install -y --no-install-recommends "${packages[@]}"; } \
+                >>"$log" 2>&1 || tail -3 "$log" >&2
+        rm -f "$log"
+    fi
+    local program
+    for program in "${missing[@]}"; do
+        command -v "$program" >/dev/null || skip "$program is not installed (Debian and Ubuntu: apt-get install ${packages[*]})"
+    done
+}

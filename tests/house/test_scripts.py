@@ -21,7 +21,7 @@ def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("name", ["setup", "test"])
+@pytest.mark.parametrize("name", ["setup", "test", "check-web"])
 def test_help_describes_the_script(name: str) -> None:
     result = run(f"scripts/{name}", "--help")
     assert result.returncode == 0
@@ -49,6 +49,18 @@ def test_setup_stops_if_there_is_no_python(tmp_path: Path) -> None:
     assert result.returncode == 1
     assert "Python >= 3.11 with venv is needed" in result.stderr
     assert "apt-get install" in result.stderr
+
+
+def test_a_check_that_lacks_a_program_says_that_nothing_was_shown(tmp_path: Path) -> None:
+    """A search path with neither a browser nor a way to install one."""
+    for tool in ("bash", "dirname"):
+        found = shutil.which(tool)
+        assert found is not None
+        (tmp_path / tool).symlink_to(os.path.realpath(found))
+    result = run(str(tmp_path / "bash"), "scripts/check-web", PATH=str(tmp_path))
+    assert result.returncode == 77
+    assert result.stderr.startswith("NOT SHOWN: chromium is not installed")
+    assert "apt-get install chromium" in result.stderr
 
 
 def test_how_to_ask_reads_the_servers_own_flags() -> None:

@@ -21,7 +21,7 @@ from qanat.server.app import build_app
 from tests.support.scripted_engine import Piece, ScriptedEngine, start_scripted_engine
 
 Result = TypeVar("Result")
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 class AppServer:

@@ -1,4 +1,4 @@
-"""The page in a real browser, where Playwright and the distribution's Chromium are installed."""
+"""The page in a real browser: run by scripts/check-web, which installs Playwright and the distribution's Chromium."""
 
 from __future__ import annotations
 
@@ -40,14 +40,17 @@ CALL = "\n<function=weather>\n<parameter=city>\nOslo\n</parameter>\n</function>\
 TOOLS = '[{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]'
 
 expect: Any = playwright.expect
-expect.set_options(timeout=30_000)  # milliseconds; a busy machine is no fault of the page
+PATIENCE_MS = 120_000  # a busy machine is no fault of the page
+expect.set_options(timeout=PATIENCE_MS)
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    arguments = ["--disable-dev-shm-usage"]  # containers have little of it, and Chromium dies when it is full
+    if os.geteuid() == 0:
+        arguments.append("--no-sandbox")
     with playwright.sync_playwright() as started:
-        running = started.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        running = started.chromium.launch(executable_path=CHROMIUM, args=arguments, timeout=PATIENCE_MS)
         yield running
         running.close()
 
@@ -63,7 +66,9 @@ class Visit:
     """One browser window at the page; notes what goes wrong in it and whom it asks."""
 
     def __init__(self, browser: Any, url: str, **options: Any) -> None:
-        self.page = browser.new_context(**{"locale": "en-US", **options}).new_page()
+        context = browser.new_context(**{"locale": "en-US", **options})
+        context.set_default_timeout(PATIENCE_MS)
+        self.page = context.new_page()
         self.faults: list[str] = []
         self.hosts: set[str] = set()
         self.page.on("pageerror", lambda error: self.faults.append(str(error)))
