@@ -101,13 +101,26 @@ def test_eng_015_two_and_four_ranks_answer_like_one(family: str) -> None:
             torch.testing.assert_close(torch.tensor(ours), torch.tensor(theirs), atol=1e-4, rtol=0)
 
 
-@pytest.mark.skipif(not is_built(), reason="the references do not cut sums into segments (rule R12)")
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+NATIVE_ONLY = pytest.mark.skipif(
+    not is_built(), reason="the references do not cut sums into segments (rule R12)"
+)
+FORMATS = [("float32", ""), ("bfloat16", ""), ("bfloat16", "w8a8")]
+
+
+@NATIVE_ONLY
+@pytest.mark.parametrize(("dtype", "quantization"), FORMATS)
 @pytest.mark.parametrize("family", [family for family, model in FAMILIES.items() if model.moe is None])
-def test_native_kernels_give_the_same_bits_on_one_two_and_four_ranks(family: str, dtype: str) -> None:
+def test_native_kernels_give_the_same_bits_on_one_two_and_four_ranks(
+    family: str, dtype: str, quantization: str
+) -> None:
     """Rule R12; experts are left out, whose results each rank has added up before they are exchanged."""
     alone, *shared = (
-        on_ranks(size, lambda group, size=size: generate(config_of(family, size, dtype=dtype), group))[0]  # type: ignore[misc]
+        on_ranks(
+            size,
+            lambda group, size=size: generate(  # type: ignore[misc]
+                config_of(family, size, dtype=dtype, quantization=quantization), group
+            ),
+        )[0]
         for size in (1, 2, 4)
     )
     assert shared == [alone, alone]
