@@ -1,11 +1,12 @@
 """Faults of every kind while streams run: what the clients get is compared, token by token, with undisturbed answers.
 
-    scripts/chaos [SEED] [--rounds 20] [--clients 4] [--limit-s 900] [--kills-only | --network]
+    scripts/chaos [SEED] [--rounds 20] [--clients 4] [--limit-s 900] [--rough] [--kills-only | --network]
 
 Three servers with the demo model stand behind `qanat router`. In each round one of them, and never all, is killed
-(with its server or alone), stopped for a while, slowed, or left with open connections on which nothing moves. With
-`--kills-only` each round is a kill. With `--network` the router and each server are hosts of their own (network
-namespaces), and the network fails: a host is cut off, or cut off again and again for moments, and where the kernel can
+(with its server or alone), stopped for a while, slowed, left with open connections on which nothing moves, or has all
+its connections reset. With `--kills-only` each round is a kill. With `--rough` the wires to the servers are late and
+lossy all the time, as netem would make them. With `--network` the router and each server are hosts of their own
+(network namespaces), and the network fails: a host is cut off, or cut off again and again for moments, and where the kernel can
 (netem) its packets are late or lost; beside them hosts' servers are killed.
 
 What each request must bring was asked of a server before the first fault; the model draws the same tokens for the same
@@ -24,7 +25,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -36,10 +37,13 @@ import qanat_demo
 from benchmarks.chaos_engine import ChaosEngine
 from tests.netns import Host, namespaces
 from tests.support.server_process import COMMAND, ServerProcess
+from tests.support.wire import Wire
 
 NUM_ENGINES = 3
 KILLS = ("kill", "kill", "kill_core")
-FAULTS = (*KILLS, "stop", "slow", "half_open")
+FAULTS = (*KILLS, "stop", "slow", "half_open", "reset")
+ROUGH = {"delay_s": 0.05, "jitter_s": 0.02, "loss": 0.01}
+"""What `Wire` does to each piece, both ways."""
 NETWORK_FAULTS = ("partition", "partition", "flap", "kill")
 NETEM_FAULTS = ("delay", "loss")
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
@@ -68,6 +72,7 @@ class Plan:
         num_clients: streams at a time.
         limit_s: no new round after so many seconds.
         faults: what may happen; what stands there twice happens twice as often.
+        wire: attributes of the wires to the servers.
     """
 
     seed: int
@@ -75,6 +80,7 @@ class Plan:
     num_clients: int
     limit_s: float
     faults: tuple[str, ...] = FAULTS
+    wire: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -256,7 +262,10 @@ async def chaos(plan: Plan, hosts: Sequence[Host | None]) -> Report:
     report = Report(plan.seed)
     begin_s = time.monotonic()
     model = str(qanat_demo.model_path())
-    engines = [ChaosEngine([model, *ENGINE_FLAGS], host) for host in hosts]
+    engines = [
+        ChaosEngine([model, *ENGINE_FLAGS], host, Wire(rng=random.Random(plan.seed), **plan.wire))  # type: ignore[arg-type]
+        for host in hosts
+    ]
     log = Path(tempfile.mkdtemp(prefix="qanat-chaos-")) / "access.jsonl"
     router: ServerProcess | None = None
     try:
@@ -322,6 +331,9 @@ def main() -> int:
     parser.add_argument("--clients", type=int, default=4, help="streams at a time")
     parser.add_argument("--limit-s", type=float, default=900.0, help="no new round after so many seconds")
     parser.add_argument("--json", type=Path, help="file for the report")
+    parser.add_argument(
+        "--rough", action="store_true", help="wires of 50 to 70 ms that lose 1 %% (without --network)"
+    )
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument("--kills-only", action="store_true", help="every fault is a kill")
     kinds.add_argument("--network", action="store_true", help="hosts of their own, whose network fails")
@@ -334,7 +346,8 @@ def main() -> int:
             tell(f"nothing was tried: {missing.msg}")
             return 0
     else:
-        plan = replace(plan, faults=KILLS if arguments.kills_only else FAULTS)
+        faults = KILLS if arguments.kills_only else FAULTS
+        plan = replace(plan, faults=faults, wire=ROUGH if arguments.rough else {})
         report = asyncio.run(chaos(plan, [None] * NUM_ENGINES))
     if arguments.json:
         arguments.json.write_text(json.dumps(asdict(report), indent=2) + "\n")

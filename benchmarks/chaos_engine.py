@@ -16,54 +16,12 @@ import httpx
 
 from tests.netns import Host
 from tests.support.server_process import COMMAND, ServerProcess
+from tests.support.wire import Wire
 
 _SLOW_S = 0.05
 _DELAY_MS, _LOSS_PERCENT = 200.0, 20.0
 _FLAP_S = 0.3
-
-
-class Wire:
-    """Passes bytes between whoever connects and a port; slow, or silent with its connections open, when told.
-
-    Attributes:
-        port: where it listens.
-        target_port: where it leads.
-        delay_s: between two pieces.
-        is_open: cleared to be silent.
-    """
-
-    def __init__(self) -> None:
-        self.port = 0
-        self.target_port = 0
-        self.delay_s = 0.0
-        self.is_open = asyncio.Event()
-        self.is_open.set()
-        self._server: asyncio.Server | None = None
-
-    async def start(self) -> None:
-        """Listens on a free port."""
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, asyncio.CancelledError):
-            await self.is_open.wait()
-            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.target_port)
-            ways = [self._pass(reader, far_writer), self._pass(far_reader, writer)]
-            await asyncio.gather(*ways, return_exceptions=True)
-        writer.close()
-
-    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while data := await reader.read(65536):
-                await self.is_open.wait()
-                if self.delay_s:
-                    await asyncio.sleep(self.delay_s)
-                writer.write(data)
-                await writer.drain()
-        finally:
-            # Either end's going is the other's: what was on its way is lost with a killed process.
-            writer.close()
+_NUM_RESETS = 3
 
 
 class HostServer(ServerProcess):
@@ -95,10 +53,11 @@ class ChaosEngine:
     Args:
         arguments: of `qanat serve`.
         host: where it runs; None for this host.
+        wire: what leads to it on this host; None for one without faults of its own.
     """
 
-    def __init__(self, arguments: Sequence[str], host: Host | None = None) -> None:
-        self.wire = Wire()
+    def __init__(self, arguments: Sequence[str], host: Host | None = None, wire: Wire | None = None) -> None:
+        self.wire = wire or Wire()
         self._arguments = arguments
         self._host = host
         self._port: int | None = None
@@ -157,10 +116,16 @@ class ChaosEngine:
         self._signal(signal.SIGCONT)
 
     async def slow(self, time_s: float) -> None:
-        """Every piece comes late for this time."""
-        self.wire.delay_s = _SLOW_S
+        """Pieces come at a slow pace for this time."""
+        self.wire.pace_s = _SLOW_S
         await asyncio.sleep(time_s)
-        self.wire.delay_s = 0.0
+        self.wire.pace_s = 0.0
+
+    async def reset(self, time_s: float) -> None:
+        """All connections are reset, a few times within this time."""
+        for _ in range(_NUM_RESETS):
+            self.wire.reset()
+            await asyncio.sleep(time_s / _NUM_RESETS)
 
     async def half_open(self, time_s: float) -> None:
         """Connections stay, and new ones are accepted, but not a byte passes for this time."""
