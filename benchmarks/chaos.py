@@ -6,8 +6,8 @@ Three servers with the demo model stand behind `qanat router`. In each round one
 (with its server or alone), stopped for a while, slowed, left with open connections on which nothing moves, or has all
 its connections reset. With `--kills-only` each round is a kill. With `--rough` the wires to the servers are late and
 lossy all the time, as netem would make them. With `--network` the router and each server are hosts of their own
-(network namespaces), and the network fails: a host is cut off, or cut off again and again for moments, and where the kernel can
-(netem) its packets are late or lost; beside them hosts' servers are killed.
+(network namespaces), and the network fails: a host is cut off, or cut off again and again for moments, and where the
+kernel can (netem) its packets are late or lost; beside them hosts' servers are killed.
 
 What each request must bring was asked of a server before the first fault; the model draws the same tokens for the same
 seed whatever else runs, and goes on with them when it is given the first of them, so any difference is the router's.
