@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ from qanat.engine.async_engine import AsyncEngine
 from tests.worker.tiny_model import tiny_config
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-WAIT_S = 20.0
+WAIT_S = 60.0
 MAX_LEN = 4096
 FOREVER = SamplingParams(max_tokens=4000, ignore_eos=True, temperature=0.0)
 
@@ -49,6 +50,18 @@ async def wait_until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(WAIT_S):
         while not condition():
             await asyncio.sleep(0.01)
+
+
+@contextlib.contextmanager
+def stopped(engine: AsyncEngine) -> Iterator[None]:
+    """The core does nothing meanwhile."""
+    pid = engine.core_pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 def is_idle(engine: AsyncEngine) -> bool:
@@ -97,8 +110,10 @@ async def test_no_bound_means_as_many_tokens_as_fit(engine: AsyncEngine) -> None
 
 async def test_a_full_queue_refuses_and_the_rest_goes_on(engine: AsyncEngine) -> None:
     num_aborted = engine.stats().num_finished["abort"]
-    streams = [collect(engine, [7, i], max_tokens=150) for i in range(20)]
-    results = await asyncio.gather(*streams, return_exceptions=True)
+    calls = [asyncio.create_task(collect(engine, [7, i], max_tokens=150)) for i in range(20)]
+    with stopped(engine):  # so that none has ended before the last one is there
+        await wait_until(lambda: engine.health().num_pending == 20)
+    results = await asyncio.gather(*calls, return_exceptions=True)
     answered = [each for each in results if isinstance(each, list)]
     refused = [each for each in results if isinstance(each, QueueFullError)]
     assert len(answered) >= 7
@@ -223,7 +238,7 @@ async def test_death_of_the_core_reaches_every_caller() -> None:
         os.kill(pid, signal.SIGKILL)
         for stream in streams:
             with pytest.raises(EngineDeadError):
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(WAIT_S):
                     async for _ in stream:
                         pass
         assert not engine.health().is_alive
@@ -236,15 +251,12 @@ async def test_death_of_the_core_reaches_every_caller() -> None:
 async def test_a_frozen_core_is_unhealthy_while_work_waits() -> None:
     config = dataclasses.replace(tiny_config(max_model_len=4096), step_timeout_s=0.5)
     engine = await AsyncEngine.start(config)
-    pid = engine.core_pid
-    assert pid is not None
+    stream = engine.generate([7, 8], SamplingParams(max_tokens=4000, ignore_eos=True))
     try:
-        stream = engine.generate([7, 8], SamplingParams(max_tokens=4000, ignore_eos=True))
         await anext(stream)
-        os.kill(pid, signal.SIGSTOP)
-        await wait_until(lambda: not engine.health().is_healthy)
-        assert engine.health().is_alive
+        with stopped(engine):
+            await wait_until(lambda: not engine.health().is_healthy)
+            assert engine.health().is_alive
     finally:
-        os.kill(pid, signal.SIGCONT)
         await stream.aclose()
         await engine.shutdown()

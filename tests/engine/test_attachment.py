@@ -60,11 +60,13 @@ async def core(news: CoreNews) -> AsyncIterator[ProcessClient]:
         await owner.stop()
 
 
-def child_pids() -> list[str]:
+def child_pids() -> set[str]:
     """Of this process."""
-    return [
-        pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()
-    ]
+    found: set[str] = set()
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # a thread that has ended meanwhile
+            found.update((task / "children").read_text().split())
+    return found
 
 
 @pytest.mark.parametrize("num_replicas", [1, 2])
@@ -76,7 +78,7 @@ async def test_with_all_cores_dead_for_good_it_is_dead_and_starts_none(num_repli
     with pytest.raises(EngineDeadError, match="It was killed"):
         async with asyncio.timeout(WAIT_S):
             await front_end(news)
-    assert child_pids() == children
+    assert child_pids() <= children
     with pytest.raises(EngineDeadError):
         await AsyncEngine.start(config(1), seats=[], begin=partial(attached, {}))
 

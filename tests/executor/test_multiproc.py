@@ -26,7 +26,7 @@ from tests.executor.test_uniproc import Loop
 from tests.worker.driver import random_prompt
 from tests.worker.tiny_model import tiny_config
 
-NOTICE_S = 5.0
+NOTICE_S = 60.0
 
 
 def shared_config(size: int = 2, **changes: Any) -> ResolvedConfig:

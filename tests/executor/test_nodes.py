@@ -232,7 +232,7 @@ def test_a_host_with_other_settings_is_refused_on_both_sides() -> None:
 @pytest.mark.slow
 def test_of_two_hosts_with_one_number_the_second_is_refused_and_the_others_go_on() -> None:
     with TinyNodes() as nodes, ThreadPoolExecutor(1) as pool:
-        gathered = pool.submit(gather, nodes.config(count=3), time.monotonic() + END_S)
+        gathered = pool.submit(gather, nodes.config(count=3), time.monotonic() + 4 * END_S)
         twins = [nodes.start(1, count=3) for _ in range(2)]
         while all(twin.poll() is None for twin in twins):
             assert not gathered.done()

@@ -18,7 +18,7 @@ def test_a_thread_of_their_own_runs_one_after_the_other_while_the_caller_goes_on
     steps, may_go_on, order = StepThread(is_own=True), threading.Event(), list[int]()
 
     def act(number: int) -> int:
-        may_go_on.wait(10)
+        may_go_on.wait(60)
         order.append(number)
         return threading.get_ident()
 

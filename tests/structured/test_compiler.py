@@ -206,26 +206,26 @@ async def test_perf_009_a_form_without_end_meets_the_time_limit_and_others_are_c
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("form", ["greedy", "deadly"])
 async def test_a_form_that_takes_all_memory_or_crashes_the_library_costs_one_answer(
-    slow_compiler: GrammarCompiler, form: str
+    patient_compiler: GrammarCompiler, form: str
 ) -> None:
     with pytest.raises(StructuredOutputError, match="max_compile_memory_bytes"):
-        await slow_compiler.compile(regex(form))
-    child = slow_compiler.child_pid
-    assert await slow_compiler.compile(regex("quick"))
-    assert slow_compiler.child_pid == child
+        await patient_compiler.compile(regex(form))
+    child = patient_compiler.child_pid
+    assert await patient_compiler.compile(regex("quick"))
+    assert patient_compiler.child_pid == child
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_who_leaves_cancels_but_not_for_others(slow_compiler: GrammarCompiler) -> None:
-    await slow_compiler.compile(regex("quick"))
-    child = slow_compiler.child_pid
+async def test_who_leaves_cancels_but_not_for_others(patient_compiler: GrammarCompiler) -> None:
+    await patient_compiler.compile(regex("quick"))
+    child = patient_compiler.child_pid
     assert child is not None
-    leaving = asyncio.create_task(slow_compiler.compile(regex("slow")))
-    staying = asyncio.create_task(slow_compiler.compile(regex("slow")))
+    leaving = asyncio.create_task(patient_compiler.compile(regex("slow")))
+    staying = asyncio.create_task(patient_compiler.compile(regex("slow")))
     await wait_until(lambda: len(children(child)) == 1)
     leaving.cancel()
     await asyncio.wait({leaving})
-    await slow_compiler.compile(regex("after it"))  # whatever the process was told before has been done then
+    await patient_compiler.compile(regex("after it"))  # whatever the process was told before has been done then
     assert len(children(child)) == 1
     staying.cancel()
     await asyncio.wait({staying})
@@ -304,14 +304,14 @@ async def test_more_slow_forms_than_places_are_refused_as_too_many(slow_compiler
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_the_end_of_the_parent_ends_what_is_being_compiled(slow_compiler: GrammarCompiler) -> None:
-    await slow_compiler.compile(regex("quick"))
-    child = slow_compiler.child_pid
+async def test_the_end_of_the_parent_ends_what_is_being_compiled(patient_compiler: GrammarCompiler) -> None:
+    await patient_compiler.compile(regex("quick"))
+    child = patient_compiler.child_pid
     assert child is not None
-    waiting = asyncio.create_task(slow_compiler.compile(regex("slow")))
+    waiting = asyncio.create_task(patient_compiler.compile(regex("slow")))
     await wait_until(lambda: len(children(child)) == 1)
     (job,) = children(child)
-    await slow_compiler.shutdown()
+    await patient_compiler.shutdown()
     await asyncio.wait({waiting})
     await wait_until(lambda: not is_running(job))
     assert not is_running(child)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import re
@@ -24,8 +25,9 @@ def own_threads() -> dict[int, str]:
     """Processors that each thread of this process may run on, as the system writes them."""
     found = {}
     for task in Path("/proc/self/task").iterdir():
-        status = (task / "status").read_text()
-        found[int(task.name)] = re.findall(r"Cpus_allowed_list:\s*(\S+)", status)[0]
+        with contextlib.suppress(OSError):  # a thread that has ended meanwhile
+            status = (task / "status").read_text()
+            found[int(task.name)] = re.findall(r"Cpus_allowed_list:\s*(\S+)", status)[0]
     return found
 
 

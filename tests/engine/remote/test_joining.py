@@ -17,6 +17,7 @@ from qanat.engine.remote import hosts as hosts_module
 from qanat.engine.remote.head_line import HeadLine, HeadLostError
 from qanat.engine.remote.hosts import RemoteHosts
 from qanat.engine.remote.identity import HostReport, report_of
+from tests.support.server_process import free_port
 
 pytestmark = pytest.mark.asyncio
 
@@ -67,8 +68,8 @@ async def test_a_host_may_be_there_before_the_head() -> None:
         writer.close()
         was_tried.set()
 
-    nobody = await asyncio.start_server(hang_up, "127.0.0.1", 0)
-    port = nobody.sockets[0].getsockname()[1]
+    port = free_port()
+    nobody = await asyncio.start_server(hang_up, "127.0.0.1", port)
     line = HeadLine("127.0.0.1", port)
     try:
         joining = asyncio.create_task(line.join(report(1), WAIT_S))
@@ -213,11 +214,11 @@ async def test_rubbish_is_ignored_and_told(caplog: pytest.LogCaptureFixture) -> 
 
 
 async def test_a_silent_host_is_given_up_and_may_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hosts_module, "SILENCE_S", 0.5)
     async with head(1) as hosts, line_to(hosts) as line:
         await line.join(report(1), WAIT_S)
         listener = Listener()
         hosts.new_life(await hosts.host_of(1, 0.0), listener)
+        monkeypatch.setattr(hosts_module, "SILENCE_S", 0.5)
         assert await listener.reason == "has said nothing for 0 s"
         with pytest.raises(HeadLostError) as caught:
             await line.serve(ignore)
