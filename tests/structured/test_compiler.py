@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import signal
 import sys
@@ -21,6 +22,9 @@ from qanat.structured.compiler import GrammarCompiler
 from tests.house.checkout import ROOT
 from tests.structured.vocabularies import VOCABULARY, allowed
 
+PATIENT = StructuredSettings(compile_timeout_s=600.0)
+"""For forms that are not to meet the limit on time, however busy the machine is."""
+
 
 async def wait_until(condition: Callable[[], bool]) -> None:
     for _ in range(6000):
@@ -36,7 +40,7 @@ def regex(pattern: str) -> StructuredOutputsParams:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def compiler() -> AsyncIterator[GrammarCompiler]:
-    compiler = GrammarCompiler(StructuredSettings(), VOCABULARY.packed)
+    compiler = GrammarCompiler(PATIENT, VOCABULARY.packed)
     yield compiler
     await compiler.shutdown()
     assert compiler.child_pid is None
@@ -109,7 +113,7 @@ async def test_too_large_a_form_is_refused_before_it_travels(compiler: GrammarCo
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_too_large_a_grammar_is_refused_with_its_size() -> None:
-    strict = GrammarCompiler(StructuredSettings(max_grammar_bytes=1000), VOCABULARY.packed)
+    strict = GrammarCompiler(dataclasses.replace(PATIENT, max_grammar_bytes=1000), VOCABULARY.packed)
     assert await strict.compile(StructuredOutputsParams(choice=["x" * 800]))
     with pytest.raises(StructuredOutputError, match=r"grammar .* at most 1,000 .*max_grammar_bytes"):
         await strict.compile(StructuredOutputsParams(choice=["{" * 800]))
@@ -131,7 +135,7 @@ async def test_a_process_killed_from_outside_is_replaced(compiler: GrammarCompil
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_settings_of_the_server_reach_every_form() -> None:
-    strict = GrammarCompiler(StructuredSettings(is_compact=True, is_closed=True), VOCABULARY.packed)
+    strict = GrammarCompiler(dataclasses.replace(PATIENT, is_compact=True, is_closed=True), VOCABULARY.packed)
     schema = {"type": "object", "properties": {"a": {"const": 1}}}
     grammar = await strict.compile(StructuredOutputsParams(json=schema))
     matcher = make_backend("guidance", VOCABULARY).compile(grammar).matcher()
@@ -183,7 +187,7 @@ async def slow_compiler(slow_backend: None) -> AsyncIterator[GrammarCompiler]:
 @pytest_asyncio.fixture(loop_scope="module")
 async def patient_compiler(slow_backend: None) -> AsyncIterator[GrammarCompiler]:
     """One that gives up a form without end only if it is cancelled."""
-    compiler = GrammarCompiler(StructuredSettings(compile_timeout_s=600.0), VOCABULARY.packed)
+    compiler = GrammarCompiler(PATIENT, VOCABULARY.packed)
     yield compiler
     await compiler.shutdown()
 
@@ -225,7 +229,9 @@ async def test_who_leaves_cancels_but_not_for_others(patient_compiler: GrammarCo
     await wait_until(lambda: len(children(child)) == 1)
     leaving.cancel()
     await asyncio.wait({leaving})
-    await patient_compiler.compile(regex("after it"))  # whatever the process was told before has been done then
+    await patient_compiler.compile(
+        regex("after it")
+    )  # whatever the process was told before has been done then
     assert len(children(child)) == 1
     staying.cancel()
     await asyncio.wait({staying})

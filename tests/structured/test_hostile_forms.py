@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from qanat.config.structured import StructuredSettings
 from qanat.core.errors import StructuredOutputError
 from qanat.core.structured_outputs import StructuredOutputsParams
 from qanat.structured.backend import make_backend
@@ -24,7 +23,7 @@ from qanat.structured.matcher import has_bit
 from qanat.structured.threads import MAX_JOB_STACK_BYTES, STACK_BYTES, roomy_threads
 from qanat.structured.trial import try_out
 from qanat.structured.vocabulary import Vocabulary
-from tests.structured.test_compiler import children, is_running, wait_until
+from tests.structured.test_compiler import PATIENT, children, is_running, wait_until
 from tests.structured.vocabularies import VOCABULARY, allowed
 
 Form = StructuredOutputsParams
@@ -32,7 +31,7 @@ Form = StructuredOutputsParams
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def compiler() -> AsyncIterator[GrammarCompiler]:
-    compiler = GrammarCompiler(StructuredSettings(), VOCABULARY.packed)
+    compiler = GrammarCompiler(PATIENT, VOCABULARY.packed)
     yield compiler
     await compiler.shutdown()
 
@@ -319,7 +318,7 @@ async def test_a_job_dies_with_the_compile_process_and_holds_none_of_its_lines(t
             "format": {"type": "qwen_xml_parameter", "json_schema": schema},
         }
     )
-    compiler = GrammarCompiler(StructuredSettings(compile_timeout_s=600.0), VOCABULARY.packed)
+    compiler = GrammarCompiler(PATIENT, VOCABULARY.packed)
     await compiler.compile(Form(choice=["ready"]))
     child = compiler.child_pid
     assert child is not None
