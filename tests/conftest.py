@@ -15,8 +15,10 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-# How long an example takes depends on what else the machine does, so it decides nothing.
-settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# How long an example takes depends on what else the machine does, so it decides nothing; and every run has the same
+# examples, so that a change is judged by what it changes. `--hypothesis-profile=search` draws others each time.
+settings.register_profile("search", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("any machine", settings.get_profile("search"), derandomize=True)
 settings.load_profile("any machine")
 
 # Packed weights of the models that tests serve are kept for the session only, and nobody's own are read.

@@ -31,7 +31,7 @@ class AppServer:
         self.url = f"http://127.0.0.1:{port}"
         self.loop = loop
         self.scripted = scripted
-        self.http = httpx.Client(base_url=self.url, timeout=30)
+        self.http = httpx.Client(base_url=self.url, timeout=WAIT_S)
 
     def say(self, pieces: Sequence[Piece], tokens_per_step: int = 1) -> None:
         """Sets the script of the requests that follow."""

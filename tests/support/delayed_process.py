@@ -20,7 +20,7 @@ class DelayedServer:
 
     def record(self) -> dict[str, Any]:
         """What it wrote down, by the request's id."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/record", timeout=10) as reply:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/record", timeout=60) as reply:
             value: dict[str, Any] = json.load(reply)
             return value
 

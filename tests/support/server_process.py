@@ -9,23 +9,38 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import httpx
 
-START_TIMEOUT_S = 120.0
-STOP_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 240.0
+STOP_TIMEOUT_S = 60.0
+REPLY_TIMEOUT_S = 60.0
+MAX_RESERVED = 100
 COMMAND = [sys.executable, "-m", "qanat"]
 
 
+_reserved: deque[socket.socket] = deque()
+
+
 def free_port() -> int:
-    """A TCP port that nothing listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A TCP port of 127.0.0.1 that nothing listens on, and that nobody gets who asks for any.
+
+    It stays bound here without listening, beside which a server can listen that allows its address to be used again;
+    so no other test takes it before that server starts, or between two that follow each other.
+    """
+    holder = socket.socket()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.bind(("127.0.0.1", 0))
+    _reserved.append(holder)
+    if len(_reserved) > MAX_RESERVED:
+        _reserved.popleft().close()
+    port: int = holder.getsockname()[1]
+    return port
 
 
 class ServerProcess:
@@ -82,6 +97,14 @@ class ServerProcess:
         self.stop()
         self._log.close()
 
+    def get(self, path: str, **options: Any) -> httpx.Response:
+        """Asks for a path on a connection of its own."""
+        return httpx.get(self.base_url + path, **{"timeout": REPLY_TIMEOUT_S, **options})
+
+    def post(self, path: str, body: Any = None, **options: Any) -> httpx.Response:
+        """Sends JSON to a path on a connection of its own."""
+        return httpx.post(self.base_url + path, json=body, **{"timeout": REPLY_TIMEOUT_S, **options})
+
     def stop(self) -> int:
         """Asks it to end, and makes it after a while; returns the exit code."""
         assert self.process is not None
@@ -106,7 +129,7 @@ class ServerProcess:
             if self.process.poll() is not None:
                 raise AssertionError(f"the server ended with {self.process.returncode}:\n{self.output}")
             try:
-                if httpx.get(f"{self.base_url}/ready", timeout=2.0).status_code == 200:
+                if self.get("/ready").status_code == 200:
                     return
             except httpx.TransportError:
                 pass

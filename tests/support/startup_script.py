@@ -23,6 +23,23 @@ if is_core:
 no core starts while the folder has a file `hold-start`."""
 
 
+PACED = """
+if is_core:
+    import time
+    from qanat.engine.core import EngineCore
+
+    plain_step = EngineCore.step
+
+    def paced_step(self):
+        if (folder / "slow").exists():
+            time.sleep(0.05)
+        return plain_step(self)
+
+    EngineCore.step = paced_step
+"""
+"""Steps take so long while the folder has a file `slow`."""
+
+
 def with_startup_script(folder: Path, code: str) -> dict[str, str]:
     """Variables with which Python runs this code first; `folder` and `is_core` (true in the engine) are known to it.
 
