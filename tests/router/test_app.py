@@ -19,7 +19,7 @@ from qanat.router.options import RouterOptions
 from tests.router.routing import COMPLETIONS, Routed, routed, run
 from tests.router.tiny_engine import TinyEngine
 
-FAST = {"health_interval_s": 0.02, "health_timeout_s": 5.0}
+FAST = {"health_interval_s": 0.02, "health_timeout_s": 60.0}
 ADMIN = {"authorization": "Bearer admin-key"}
 
 

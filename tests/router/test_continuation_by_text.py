@@ -111,7 +111,7 @@ def test_the_next_engine_gets_the_text_and_what_is_left_of_the_bounds() -> None:
 def test_a_stall_beyond_the_idle_limit_is_a_break() -> None:
     async def stall() -> None:
         first, second = StubEngine(), StubEngine()
-        async with stubs(first, second), routed(*words(first, second), idle_timeout_s=0.3) as router:
+        async with stubs(first, second), routed(*words(first, second), idle_timeout_s=1.0) as router:
             first.faults = second.faults = [Fault("stall", 5)]
             stream = await router.stream(CHAT, {"messages": HI})
             assert joined(stream)[0] == "".join(SCRIPT)

@@ -216,8 +216,8 @@ FAULTS: dict[str, tuple[Faulty, ...]] = {
     "no_health": (Faulty("ready", NO_HEALTH),),
     "blind_health": (Faulty("ready", NO_HEALTH | {"/healthcheck": body("{}")}),),
     "no_answer_in_time": (
-        Faulty("completion", {COMPLETIONS: silence}, flags=("--timeout-s", "0.5")),
-        Faulty("completion", {COMPLETIONS: drip}, flags=("--timeout-s", "0.5")),
+        Faulty("completion", {COMPLETIONS: silence}, flags=("--timeout-s", "2")),
+        Faulty("completion", {COMPLETIONS: drip}, flags=("--timeout-s", "2")),
     ),
     "broken_off": (
         Faulty("completion", {COMPLETIONS: cut}),
