@@ -82,13 +82,13 @@ def test_thinking_can_be_switched_off(client: openai.OpenAI) -> None:
 
 
 def test_names_metrics_and_health(demo_server: ServerProcess) -> None:
-    names = httpx.get(f"{demo_server.base_url}/v1/models").json()["data"]
+    names = demo_server.get("/v1/models").json()["data"]
     assert [entry["id"] for entry in names] == ["demo", "qwen3.5"]
-    metrics = httpx.get(f"{demo_server.base_url}/metrics").text
+    metrics = demo_server.get("/metrics").text
     for name in ("vllm:num_requests_running", "vllm:kv_cache_usage_perc", "vllm:generation_tokens_total"):
         assert name in metrics
     for path in ("/health", "/ready", "/version"):
-        assert httpx.get(f"{demo_server.base_url}{path}").status_code == 200
+        assert demo_server.get(path).status_code == 200
 
 
 BAD_BODIES: list[tuple[dict[str, Any], int]] = [

@@ -121,17 +121,24 @@ def test_both_serve_the_same_and_count_as_one(demo_model: Path) -> None:
         def look() -> int:
             with httpx.Client(timeout=WAIT_S) as client:
                 response = client.get(f"{server.base_url}/metrics")
-                figures = dict(
-                    line.rsplit(" ", 1) for line in response.text.splitlines() if not line.startswith("#")
-                )
-                labels = '{engine="0",model_name="demo"}'
-                assert float(figures[f"vllm:generation_tokens_total{labels}"]) == 8 * num_requests
-                assert float(figures[f"vllm:e2e_request_latency_seconds_count{labels}"]) == num_requests
-                (own,) = client.get(f"{server.base_url}/usage").json()["keys"]
-                assert (own["requests"], own["output_tokens"]) == (num_requests, 8 * num_requests)
+                number = front_end_of(server, response)
+
+                def counts() -> tuple[float, ...]:
+                    """Of tokens and requests; a front end that is slow to answer is counted later."""
+                    text = client.get(f"{server.base_url}/metrics").text
+                    lines = [line for line in text.splitlines() if not line.startswith("#")]
+                    figures = dict(line.rsplit(" ", 1) for line in lines)
+                    labels = '{engine="0",model_name="demo"}'
+                    names = ("generation_tokens_total", "e2e_request_latency_seconds_count")
+                    (own,) = client.get(f"{server.base_url}/usage").json()["keys"]
+                    told = (float(figures[f"vllm:{name}{labels}"]) for name in names)
+                    return (*told, own["output_tokens"], own["requests"])
+
+                expected_counts = (8 * num_requests, num_requests) * 2
+                assert holds_within(WAIT_S, lambda: counts() == expected_counts), counts()
                 plan: dict[str, Any] = client.get(f"{server.base_url}/v1/plan").json()
                 assert plan["settings"]["parallel"]["num_front_ends"] == 2
-                return front_end_of(server, response)
+                return number
 
         until_each(server, look)
         assert server.stop() == 0
@@ -156,8 +163,7 @@ def test_one_that_is_killed_takes_only_its_own_streams_along_and_is_replaced(
             assert holds_within(WAIT_S, lambda: gauge(server, "vllm:num_requests_running") == 1)
             assert next(line for line in streams[other] if line).startswith("data: ")
             assert holds_within(WAIT_S, lambda: len(set(pids(server, FRONT_END)) - set(before)) == 1)
-            health_url = f"{server.base_url}/health"
-            assert holds_within(WAIT_S, lambda: httpx.get(health_url).json()["num_pending"] == 1)
+            assert holds_within(WAIT_S, lambda: server.get("/health").json()["num_pending"] == 1)
         assert holds_within(WAIT_S, lambda: gauge(server, "vllm:num_requests_running") == 0)
         text = f"Front end {victim} (process {victim_pid}) was killed by SIGKILL"
         assert holds_within(WAIT_S, lambda: text in server.output)
@@ -186,9 +192,15 @@ def test_an_abort_reaches_a_request_wherever_it_runs(demo_model: Path, environme
                     probe = client.get(f"{server.base_url}/health")
                     if front_end_of(server, probe) == owner and index < MAX_TRIES - 1:
                         continue
-                    answer = client.post(f"{server.base_url}/abort", json=body)  # over the same connection
-                    assert (answer.status_code, answer.json()["num_aborted"]) == (200, 1)
-                    assert front_end_of(server, answer) != owner
+                    answers: list[httpx.Response] = []
+
+                    def abort() -> bool:
+                        """Over the same connection; an owner that is slow to answer is asked again."""
+                        answers.append(client.post(f"{server.base_url}/abort", json=body))  # noqa: B023
+                        return answers[-1].status_code == 200  # noqa: B023
+
+                    assert holds_within(WAIT_S, abort) and answers[-1].json()["num_aborted"] == 1
+                    assert front_end_of(server, answers[-1]) != owner
                     missing = client.post(f"{server.base_url}/abort", json={"request_id": "nobodys"})
                     assert missing.status_code == 404
                     break
@@ -199,23 +211,29 @@ def test_the_death_of_the_core_is_told_at_each_and_the_next_one_serves_both(
     demo_model: Path, environment: dict[str, str]
 ) -> None:
     flags = ("--restart-engine", "--max-engine-restarts", "1")
+    hold = Path(environment["PYTHONPATH"]) / "hold-start"
     with Server(arguments(demo_model, *flags), environment=environment) as server:
         for _ in range(2):
+            hold.touch()
             with streams_at_each(server) as streams:
                 (core,) = pids(server, CORE)
                 os.kill(core, signal.SIGKILL)
                 for lines in streams.values():
                     last = [line for line in lines if line][-1]
                     assert '"engine_dead"' in last and "SIGKILL" in last
-            health = httpx.get(f"{server.base_url}/health")
+            health = server.get("/health")
+            hold.unlink()
             assert health.status_code == 503
             if health.json()["status"] == "dead":
                 break
             assert "SIGKILL" in health.json()["reason"]
-            ready = lambda: httpx.get(f"{server.base_url}/ready").status_code == 200  # noqa: E731
+            ready = lambda: server.get("/ready").status_code == 200  # noqa: E731
             assert holds_within(WAIT_S, ready)
-            assert gauge(server, "qanat:engine_restarts_total") == 1
-            assert httpx.post(f"{server.base_url}/v1/completions", json=SHORT).status_code == 200
+            # Each front end hears of it by itself.
+            for _ in range(8):
+                assert holds_within(WAIT_S, lambda: gauge(server, "qanat:engine_restarts_total") == 1)
+                is_served = lambda: server.post("/v1/completions", SHORT).status_code == 200  # noqa: E731
+                assert holds_within(WAIT_S, is_served)
         assert health.json()["status"] == "dead"
         assert server.process is not None and server.process.wait(WAIT_S) == 1
         assert "Traceback" not in server.output
@@ -232,8 +250,8 @@ def test_the_signal_lets_streams_at_each_finish_and_the_second_cuts_them_off(
             server.process.send_signal(signal.SIGTERM)
             stopping = lambda: server.output.count("Stopping; 1 requests") == 2  # noqa: E731
             assert holds_within(WAIT_S, stopping)
-            assert httpx.get(f"{server.base_url}/ready").status_code == 503
-            assert httpx.post(f"{server.base_url}/v1/completions", json=SHORT).status_code == 503
+            assert server.get("/ready").status_code == 503
+            assert server.post("/v1/completions", SHORT).status_code == 503
             for lines in streams.values():
                 assert next(line for line in lines if line).startswith("data: ")
             server.process.send_signal(signal.SIGTERM)
@@ -275,7 +293,7 @@ def test_the_death_of_a_replica_ends_its_own_streams_at_each_and_a_new_front_end
             states: dict[int, str] = {}
 
             def is_degraded() -> bool:
-                health = httpx.get(f"{server.base_url}/health")
+                health = server.get("/health")
                 states.update((one["rank"], one["status"]) for one in health.json()["replicas"])
                 return health.status_code == 200 and sorted(states.values()) == ["dead", "ok"]
 
@@ -328,12 +346,12 @@ def test_a_new_front_end_serves_while_a_replica_is_being_started(
         try:
             replace_front_ends(server, 2)
             for _ in range(8):
-                assert httpx.get(f"{server.base_url}/health").json()["status"] == "degraded"
+                assert server.get("/health").json()["status"] == "degraded"
                 response = httpx.post(f"{server.base_url}/v1/completions", json=SHORT, timeout=WAIT_S)
                 assert response.status_code == 200
         finally:
             os.kill(successor, signal.SIGCONT)
-        assert holds_within(WAIT_S, lambda: httpx.get(f"{server.base_url}/health").json()["status"] == "ok")
+        assert holds_within(WAIT_S, lambda: server.get("/health").json()["status"] == "ok")
         assert server.stop() == 0
 
 
@@ -347,7 +365,7 @@ def test_a_front_end_that_comes_when_the_engine_is_dead_starts_none(
         os.kill(late, signal.SIGSTOP)
         for core in pids(server, CORE):
             os.kill(core, signal.SIGKILL)
-        is_dead = lambda: httpx.get(f"{server.base_url}/health").json()["status"] == "dead"  # noqa: E731
+        is_dead = lambda: server.get("/health").json()["status"] == "dead"  # noqa: E731
         assert holds_within(WAIT_S, is_dead)
         os.kill(late, signal.SIGCONT)
         assert server.process is not None and server.process.wait(WAIT_S) == 1

@@ -27,7 +27,7 @@ def answers(server: ServerProcess) -> list[object]:
 
 
 def count(server: ServerProcess, pattern: str) -> float:
-    text = httpx.get(f"{server.base_url}/metrics").text
+    text = server.get("/metrics").text
     return sum(float(value) for value in re.findall(rf"^qanat:{pattern} (\S+)$", text, re.MULTILINE))
 
 

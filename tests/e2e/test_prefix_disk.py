@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from qanat import LLM, SamplingParams
+from tests.e2e.test_processes import holds_within
 from tests.support.providers import built_kernels  # noqa: F401
 from tests.support.server_process import ServerProcess, run_command
 
@@ -111,7 +112,7 @@ def ask(server: ServerProcess, text: str) -> tuple[str, int]:
 
 
 def figure(server: ServerProcess, name: str) -> float:
-    lines = httpx.get(f"{server.base_url}/metrics").text.splitlines()
+    lines = server.get("/metrics").text.splitlines()
     return sum(
         float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"qanat:prefix_cache_{name}")
     )
@@ -125,11 +126,13 @@ def test_a_server_writes_while_it_is_idle_and_loads_before_it_is_ready(
     arguments = ["--model", str(demo_model), "--max-model-len", "1024", "--prefix-cache-dir", str(folder)]
     texts = [f"{word} and so on, " * 60 for word in ("one", "two", "three")]
     with ServerProcess(arguments) as server:
-        cold = [ask(server, text) for text in texts]
-        deadline_s = time.monotonic() + 30
-        while not figure(server, "disk_entries") and time.monotonic() < deadline_s:
-            time.sleep(0.05)
-        assert figure(server, "disk_entries") == figure(server, "disk_written_total") > 0
+        cold = []
+        for text in texts:
+            before = figure(server, "disk_written_total")
+            cold.append(ask(server, text))
+            # Told when all that was computed has been written.
+            assert holds_within(60, lambda: figure(server, "disk_written_total") > before)  # noqa: B023
+        assert figure(server, "disk_entries") == figure(server, "disk_written_total")
         assert figure(server, "disk_bytes") > 0
         assert server.process is not None
         os.killpg(

@@ -108,7 +108,8 @@ def test_two_hosts_serve_as_one_until_one_is_killed_and_comes_back(demo_model: P
     head = ServerProcess([*flags(demo_model, port), "--restart-engine"], environment=WITH_KEY)
     with Headless(host_flags) as host:  # which may be there first
         with head:
-            assert f"Replica 1 of 2 joined the head at 127.0.0.1:{port}" in host.output
+            joined = f"Replica 1 of 2 joined the head at 127.0.0.1:{port}"
+            assert holds_within(WAIT_S, lambda: joined in host.output)
             assert "Replica 1 joined: process" in head.output
             assert text_of(head, 1) == text_of(head, 0)
             assert ask(head, 2).status_code == 400
@@ -227,4 +228,4 @@ def test_a_partition_ends_the_requests_beyond_it_only_and_then_heals(demo_model:
             right.join()
             assert holds_within(WAIT_S, lambda: ask(head, 1).status_code == 200)
             assert text_of(head, 1) == expected
-            assert host.output.count("joined the head") == 2
+            assert holds_within(WAIT_S, lambda: host.output.count("joined the head") == 2)

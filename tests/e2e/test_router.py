@@ -14,12 +14,12 @@ import pytest
 
 from tests.router.routing import comparable, ids_of
 from tests.support.server_process import COMMAND, ServerProcess
+from tests.support.startup_script import PACED, with_startup_script
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 QUESTION = [{"role": "user", "content": "What is 17 + 25? Explain."}]
 USAGE = {"stream_options": {"include_usage": True}}
-NUM_TOKENS = 800
-"""So many that a server cannot have written all of them before it is ended."""
+NUM_TOKENS = 160
 LONG = {"max_tokens": NUM_TOKENS, "ignore_eos": True, "stream": True}
 ASKED: dict[str, tuple[str, dict[str, Any]]] = {
     "greedy": (CHAT, {"messages": QUESTION, "temperature": 0, **USAGE}),
@@ -29,9 +29,19 @@ ASKED: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.fixture
-def engines(demo_model: Path) -> Iterator[list[ServerProcess]]:
+def slow(tmp_path: Path) -> Path:
+    """While it is there the engines are in no hurry, so that none has written everything before it is ended."""
+    return tmp_path / "slow"
+
+
+@pytest.fixture
+def engines(demo_model: Path, slow: Path) -> Iterator[list[ServerProcess]]:
+    environment = with_startup_script(slow.parent, PACED)
     arguments = [str(demo_model), "--served-model-name", "demo", "--allow-resume", "--max-model-len", "1024"]
-    with ServerProcess(arguments) as first, ServerProcess(arguments) as second:
+    with (
+        ServerProcess(arguments, environment=environment) as first,
+        ServerProcess(arguments, environment=environment) as second,
+    ):
         yield [first, second]
 
 
@@ -96,12 +106,13 @@ def texts_of(choice: dict[str, Any]) -> dict[str, str]:
     ],
 )
 def test_a_stream_outlives_its_engine(
-    engines: list[ServerProcess], router: ServerProcess, log: Path, name: str, ending: Any
+    engines: list[ServerProcess], router: ServerProcess, slow: Path, log: Path, name: str, ending: Any
 ) -> None:
     path, body = ASKED[name]
     body = {"model": "demo", **body, **LONG}
     expected = httpx.post(engines[0].base_url + path, json=body, timeout=120).content
     received = b""
+    slow.touch()
     with httpx.stream("POST", router.base_url + path, json=body, timeout=120) as response:
         assert response.status_code == 200
         server = response.headers["x-qanat-router"]
@@ -109,6 +120,7 @@ def test_a_stream_outlives_its_engine(
         for data in response.iter_raw():
             if received.count(b"\n\n") < 9 <= (received + data).count(b"\n\n"):
                 ending(serving)
+                slow.unlink()
             received += data
     assert lanes(received) == lanes(expected)
     assert b'"completion_tokens":%d,' % (NUM_TOKENS * body.get("n", 1)) in received

@@ -18,7 +18,7 @@ from tests.support.server_process import ServerProcess
 NUM_REQUESTS = 2000
 NUM_CLIENTS = 24
 MAX_GROWTH = 0.02
-IDLE_S = 10.0
+IDLE_S = 60.0
 
 
 @dataclass

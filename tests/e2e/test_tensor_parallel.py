@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,6 @@ from tests.netns import Host, namespaces
 from tests.support.server_process import COMMAND, ServerProcess, free_port
 
 pytestmark = pytest.mark.slow
-END_S = 30.0
-"""A process that ends has its libraries to take down, which takes its time on a busy machine."""
-
 FLAGS = ["--served-model-name", "demo", "--tensor-parallel-size", "2", "--distributed-executor-backend", "mp"]
 
 
@@ -69,20 +65,20 @@ def test_two_ranks_answer_rightly_with_forms_and_stop_cleanly(server: ServerProc
 
 def test_a_killed_rank_fails_its_requests_and_ends_the_engine(server: ServerProcess) -> None:
     core, rank = processes(server)
-    with httpx.stream("POST", f"{server.base_url}/v1/completions", json=LONG_BODY, timeout=30) as stream:
+    with httpx.stream(
+        "POST", f"{server.base_url}/v1/completions", json=LONG_BODY, timeout=NOTICE_S
+    ) as stream:
         lines = stream.iter_lines()
         assert next(lines).startswith("data:")
         os.kill(rank, signal.SIGKILL)
-        killed_s = time.monotonic()
         rest = [line for line in lines if line]
-        assert time.monotonic() - killed_s < NOTICE_S
         assert any(
             "engine_dead" in line and f"Rank 1 (process {rank}) was killed by SIGKILL" in line
             for line in rest
         )
-    assert holds_within(END_S, lambda: not is_running(core))
+    assert holds_within(NOTICE_S, lambda: not is_running(core))
     assert f"Rank 1 (process {rank}) was killed by SIGKILL" in server.output
-    assert holds_within(END_S, lambda: httpx.get(f"{server.base_url}/health").status_code == 503)
+    assert holds_within(NOTICE_S, lambda: server.get("/health").status_code == 503)
 
 
 @pytest.mark.parametrize("victim", [0, 1], ids=["core", "server"])
@@ -156,21 +152,21 @@ def test_two_hosts_with_a_key_answer_like_one_and_end_when_the_rank_dies(
         both = TwoHosts(hosts, demo_model, log, {"QANAT_CLUSTER_KEY": "0123456789abcdef"})
         with both, both.here.inside():
             assert completion(both.server) == wanted  # texts and log-probabilities, bit for bit
-            metrics = httpx.get(f"{both.server.base_url}/metrics").text
+            metrics = both.server.get("/metrics").text
             assert "qanat:collective_seconds_total" in metrics
             assert "may join the service" not in both.server.output
             (rank,) = children_of(both.node.pid)
             os.kill(rank, signal.SIGKILL)
-            assert both.node.wait(END_S) == 1
+            assert both.node.wait(NOTICE_S) == 1
             named = f"Rank 1 (process {rank} on "
-            assert holds_within(END_S, lambda: named in both.server.output)
+            assert holds_within(NOTICE_S, lambda: named in both.server.output)
             assert named in log.read_text() and "was killed by SIGKILL" in log.read_text()
 
 
 def test_a_host_with_another_key_does_not_get_in(demo_model: Path, tmp_path: Path) -> None:
     """Both sides end with words: the one is refused, for the other a host is missing."""
     port = str(free_port())
-    flags = ["-tp", "2", "--nnodes", "2", "--master-port", port, "--init-timeout-s", "20"]
+    flags = ["-tp", "2", "--nnodes", "2", "--master-port", port, "--init-timeout-s", "40"]
     command = [*COMMAND, "serve", str(demo_model), *flags]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with (tmp_path / "head.log").open("w+") as file:

@@ -81,16 +81,17 @@ def test_api_022_a_seed_holds_whatever_runs_beside(http: httpx.Client, neighbour
 
 @pytest.mark.slow
 def test_api_022_a_neighbour_that_joins_changes_nothing(http: httpx.Client) -> None:
-    alone = stream_text(stream_lines(http, SEEDED))
+    lasting = {**SEEDED, "max_tokens": 400}
+    alone = stream_text(stream_lines(http, lasting))
     with ThreadPoolExecutor(1) as pool:
         for _ in range(4):
             joined = []
 
             def join(number: int, joined: list[Any] = joined) -> None:
-                if number == 5:
+                if number == 1:
                     joined.append(pool.submit(complete, http, prompt="x", max_tokens=60, temperature=1.0))
 
-            assert stream_text(stream_lines(http, SEEDED, join)) == alone
+            assert stream_text(stream_lines(http, lasting, join)) == alone
             assert joined[0].result()
 
 

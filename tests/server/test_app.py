@@ -36,7 +36,7 @@ def test_the_official_client_does_not_send_a_request_again_whose_deadline_passed
     server: AppServer, is_stream: bool
 ) -> None:
     sent: list[httpx.Request] = []
-    with httpx.Client(event_hooks={"request": [sent.append]}) as http:
+    with httpx.Client(event_hooks={"request": [sent.append]}, timeout=60) as http:
         client = server.client(max_retries=2, http_client=http)
         with pytest.raises(openai.APIStatusError) as caught:
             client.completions.create(

@@ -35,11 +35,11 @@ def test_no_time_limit_depends_on_the_wall_clock(model: str, tmp_path: Path) -> 
         answer = httpx.post(f"{server.base_url}/v1/completions", json=body, timeout=WAIT_S).json()
         assert answer["usage"]["completion_tokens"] == 20
         assert 0 <= answer["timing"]["total_s"] < 600
-        assert httpx.get(f"{server.base_url}/health").json()["status"] == "ok"
+        assert server.get("/health").json()["status"] == "ok"
         with streams(server, 1) as endings:
-            assert httpx.get(f"{server.base_url}/health").json()["status"] == "ok"
+            assert server.get("/health").json()["status"] == "ok"
             signal_to(server)
-            wait_until(lambda: httpx.get(f"{server.base_url}/ready").status_code == 503)
+            wait_until(lambda: server.get("/ready").status_code == 503)
             assert not endings[0].done()
             signal_to(server)
         assert exit_code(server) == 0
@@ -55,7 +55,7 @@ def test_a_log_that_cannot_be_written_stops_nothing(model: str) -> None:  # noqa
     def is_ready() -> bool:
         assert process.poll() is None
         try:
-            return httpx.get(f"http://127.0.0.1:{port}/ready").status_code == 200
+            return httpx.get(f"http://127.0.0.1:{port}/ready", timeout=WAIT_S).status_code == 200
         except httpx.TransportError:
             return False
 

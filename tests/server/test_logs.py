@@ -87,8 +87,8 @@ def ask_in_many_ways(url: str) -> None:
     for path, body in bodies:
         answer = httpx.post(url + path, json=body, headers={"X-Request-Id": "my-id"}, timeout=60)
         assert answer.status_code in (200, 400)
-    httpx.post(url + "/v1/completions", content=b'{"prompt": "' + SECRET.encode())
-    httpx.get(url + "/v1/models", params={"prompt": SECRET})
+    httpx.post(url + "/v1/completions", content=b'{"prompt": "' + SECRET.encode(), timeout=60)
+    httpx.get(url + "/v1/models", params={"prompt": SECRET}, timeout=60)
 
 
 @pytest.mark.slow

@@ -60,7 +60,7 @@ def test_eng_036_a_request_that_is_spoilt_ends_counts_and_leaves_nothing(
 
 def errors(server: ServerProcess) -> float:
     """Requests that ended with an error, as /metrics counts them."""
-    lines = httpx.get(f"{server.base_url}/metrics").text.splitlines()
+    lines = server.get("/metrics").text.splitlines()
     (line,) = [
         line
         for line in lines

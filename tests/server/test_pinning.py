@@ -24,7 +24,7 @@ def test_the_header_chooses_a_replica(
     server: AppServer, path: str, rank: str, status: int, part: str
 ) -> None:
     url = f"{server.url}{path}"
-    response = httpx.post(url, json=BODIES[path], headers={"X-data-parallel-rank": rank}, timeout=20)
+    response = httpx.post(url, json=BODIES[path], headers={"X-data-parallel-rank": rank}, timeout=60)
     assert response.status_code == status
     if part:
         error = response.json()["error"]

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -14,15 +15,22 @@ import pytest
 from tests.server.test_run import ENDLESS, arguments, model  # noqa: F401
 from tests.server.test_stopping import WAIT_S, error_of, wait_until
 from tests.support.server_process import ServerProcess
+from tests.support.startup_script import UNHURRIED, with_startup_script
 
 pytestmark = pytest.mark.slow
 SHORT = {"prompt": "x", "max_tokens": 5, "temperature": 0, "ignore_eos": True}
 
 
 @pytest.fixture(scope="module")
-def server(model: str) -> Iterator[ServerProcess]:  # noqa: F811
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("script")
+
+
+@pytest.fixture(scope="module")
+def server(model: str, folder: Path) -> Iterator[ServerProcess]:  # noqa: F811
     flags = ("-dp", "2", "--restart-engine", "--max-engine-restarts", "2", "--max-model-len", "4096")
-    with ServerProcess(arguments(model, *flags)) as running:
+    environment = with_startup_script(folder, UNHURRIED)
+    with ServerProcess(arguments(model, *flags), environment=environment) as running:
         yield running
 
 
@@ -48,13 +56,13 @@ def post(server: ServerProcess, rank: str | None = None) -> httpx.Response:
 
 def metric(server: ServerProcess, name: str) -> dict[str, float]:
     """Values of a metric by the label `engine`."""
-    text = httpx.get(f"{server.base_url}/metrics").text
+    text = server.get("/metrics").text
     found = re.findall(rf'^{name}{{[^}}]*engine="(\d+)"[^}}]*}} (\S+)$', text, re.MULTILINE)
     return {rank: float(value) for rank, value in found}
 
 
 def health(server: ServerProcess) -> httpx.Response:
-    return httpx.get(f"{server.base_url}/health")
+    return server.get("/health")
 
 
 def test_both_get_work_and_metrics_tell_them_apart(server: ServerProcess) -> None:
@@ -80,7 +88,8 @@ def test_a_replica_that_there_is_not_is_refused(server: ServerProcess, rank: str
     assert part in response.json()["error"]["message"]
 
 
-def test_one_dies_and_comes_back_while_the_other_serves(server: ServerProcess) -> None:
+def test_one_dies_and_comes_back_while_the_other_serves(server: ServerProcess, folder: Path) -> None:
+    (folder / "hold-start").touch()
     first = int(re.findall(r"Replica 0 serves, as process (\d+)", server.output)[0])
     with endless(server, 0) as dying, endless(server, 1) as living:
         os.kill(first, signal.SIGKILL)
@@ -89,10 +98,11 @@ def test_one_dies_and_comes_back_while_the_other_serves(server: ServerProcess) -
         answer = health(server)
         assert (answer.status_code, answer.json()["status"]) == (200, "degraded")
         assert [one["status"] for one in answer.json()["replicas"]] == ["restarting", "ok"]
-        assert httpx.get(f"{server.base_url}/ready").status_code == 200
+        assert server.get("/ready").status_code == 200
         assert post(server).status_code == 200
         refused = post(server, "0")
         assert refused.status_code == 503 and int(refused.headers["retry-after"]) >= 1
+        (folder / "hold-start").unlink()
         wait_until(lambda: health(server).json()["status"] == "ok")
         assert post(server, "0").status_code == 200
         assert metric(server, "qanat:engine_restarts_total") == {"0": 1.0, "1": 0.0}

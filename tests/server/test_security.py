@@ -129,11 +129,11 @@ def test_abort_ends_all_choices_of_a_request(locked: AppServer, by: str, n: int)
         answer = abort(locked, "a-b-1" if by == "header" else "cmpl-a-b-1")
         assert answer.status_code == 200, answer.text
         assert answer.json() == {"request_id": answer.json()["request_id"], "num_aborted": 1}
-        choices = future.result(30).json()["choices"]
+        choices = future.result(60).json()["choices"]
         assert [choice["finish_reason"] for choice in choices] == ["abort"] * n
         assert not other.done()
         assert abort(locked, "cmpl-other").json()["num_aborted"] == 1
-        assert other.result(30).json()["choices"][0]["finish_reason"] == "abort"
+        assert other.result(60).json()["choices"][0]["finish_reason"] == "abort"
     locked.wait_until_idle()
 
 
@@ -147,7 +147,7 @@ def test_abort_ends_a_stream_and_every_namesake(locked: AppServer) -> None:
         locked.wait_until(lambda: locked.scripted.core.stats().num_running == 2)
         assert abort(locked, "twin").json()["num_aborted"] == 2
         for future in futures:
-            assert '"finish_reason":"abort"' in future.result(30).text
+            assert '"finish_reason":"abort"' in future.result(60).text
             assert future.result().text.endswith("data: [DONE]\n\n")
     locked.wait_until_idle()
 

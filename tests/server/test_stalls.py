@@ -86,11 +86,11 @@ def test_ops_009_a_stuck_step_turns_health_and_shows_its_stack_once(
     (folder / "new").rename(folder / "trigger")
     connections = [send_and_leave_open(server) for _ in range(3)]
     wait_until(lambda: status(server) == (503, "stalled"))
-    assert httpx.get(f"{server.base_url}/ready").status_code == 503
+    assert server.get("/ready").status_code == 503
     wait_until(lambda: f"in {place}" in server.output)
     for connection in connections:  # that the clients leave settles nothing
         connection.close()
-    wait_until(lambda: httpx.get(f"{server.base_url}/health").json()["num_pending"] == 0)
+    wait_until(lambda: server.get("/health").json()["num_pending"] == 0)
     assert status(server) == (503, "stalled")
     (folder / "trigger").unlink()
     wait_until(lambda: status(server) == (200, "ok"))

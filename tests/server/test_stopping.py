@@ -101,11 +101,11 @@ def test_during_the_drain_it_answers_and_takes_nothing_new_until_the_second_sign
     with ServerProcess(arguments(model, *LONG_DRAIN), environment=environment) as process:
         with streams(process, 2) as endings:
             signal_to(process)
-            wait_until(lambda: httpx.get(f"{process.base_url}/ready").status_code == 503)
-            health = httpx.get(f"{process.base_url}/health")
+            wait_until(lambda: process.get("/ready").status_code == 503)
+            health = process.get("/health")
             assert (health.status_code, health.json()["status"]) == (200, "stopping")
             wait_until(lambda: "Stopping; 2 requests" in process.output)
-            refused = httpx.post(f"{process.base_url}/v1/completions", json={"prompt": "x", "max_tokens": 1})
+            refused = process.post("/v1/completions", {"prompt": "x", "max_tokens": 1})
             assert refused.status_code == 503 and int(refused.headers["retry-after"]) >= 1
             assert "being stopped" in refused.json()["error"]["message"]
             assert not any(ending.done() for ending in endings)

@@ -95,7 +95,7 @@ def test_running_and_waiting_requests_and_refusals_show(server: AppServer) -> No
         assert entry["refused"] == {"rate_limit_exceeded": 3}
         assert usage(server, "alice")["alice"]["refused"] == {"invalid_request_error": 1}
         server.in_loop(server.scripted.client.release)
-        assert first.result(30).status_code == 200
+        assert first.result(60).status_code == 200
     entry = usage(server, "bob")["bob"]
     assert (entry["requests"], entry["running"], entry["waiting"]) == (1, 0, 0)
 

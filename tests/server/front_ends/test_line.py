@@ -23,7 +23,7 @@ async def line_to(take: Callable[[Word, Reply], None]) -> AsyncIterator[tuple[Li
     ends = (await Line.over(ours, lambda word, reply: None), await Line.over(theirs, take))
     running = [asyncio.create_task(end.run()) for end in ends]
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             yield ends
     finally:
         for end in ends:

@@ -23,7 +23,7 @@ from qanat.server.generation import Generation
 from qanat.server.usage import KeyUsage
 
 pytestmark = pytest.mark.asyncio
-WAIT_S = 30.0
+WAIT_S = 60.0
 NARROW = Caller("narrow", is_named=True, max_concurrency=2)
 PACED = Caller("paced", is_named=True, requests_per_minute=5)
 METERED = Caller("metered", is_named=True, tokens_per_minute=20)

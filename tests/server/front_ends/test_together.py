@@ -17,6 +17,7 @@ from qanat.engine.core_line import EngineHealth
 from qanat.engine.metrics import EngineMetrics, EngineStats
 from qanat.scheduler.stats import SchedulerStats
 from qanat.server.errors import UnavailableError
+from qanat.server.front_ends import together
 from qanat.server.front_ends.crew import FrontEnd
 from qanat.server.front_ends.line import Line, Reply
 from qanat.server.front_ends.supervisor import answer_of
@@ -125,11 +126,15 @@ async def parent(answers: list[Gathered]) -> AsyncIterator[Line]:
 
 
 @pytest.mark.asyncio
-async def test_while_the_parent_stands_still_a_front_end_says_what_it_knows() -> None:
+async def test_while_the_parent_stands_still_a_front_end_says_what_it_knows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(together, "STATS_S", 60.0)
     async with parent([Gathered([StatsAnswer(counted([2, 3], ranks=(0,)))])]) as line:
-        together = Together(line, KnownFigures())
-        before = await together.stats()
-        after, found = await asyncio.gather(together.stats(), together.health())
+        front_end = Together(line, KnownFigures())
+        before = await front_end.stats()
+        monkeypatch.setattr(together, "STATS_S", 0.1)
+        after, found = await asyncio.gather(front_end.stats(), front_end.health())
         assert before == after == counted([1, 2, 3], ranks=(0,))
         assert found == health(2)
         aborts = (Together(line, KnownFigures(one)).abort("a") for one in (0, 1))

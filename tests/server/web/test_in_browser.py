@@ -122,11 +122,13 @@ def test_escape_stops_and_a_question_can_be_edited_and_asked_again(
     browser: Any, long_server: AppServer
 ) -> None:
     long_server.say([CLOSE, *["word "] * 60_000])
+    long_server.in_loop(lambda: long_server.scripted.client.release(20))  # and it waits to be stopped
     visit = Visit(browser, long_server.url)
     visit.ask("Endless")
     expect(visit.page.locator(".message.assistant .markdown").last).to_contain_text("word")
     visit.page.keyboard.press("Escape")
     expect(visit.page.locator(".facts")).to_contain_text("stopped")
+    long_server.in_loop(long_server.scripted.client.release)
     long_server.wait_until_idle()
     long_server.say([CLOSE, "short"])
     visit.page.get_by_role("button", name="Edit").click()
