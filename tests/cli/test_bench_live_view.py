@@ -66,7 +66,7 @@ def test_a_run_on_a_terminal_shows_it_and_clears_it() -> None:
     with delayed_server() as stub:
         master, slave = pty.openpty()
         script = '{"script": [[100, 1], [400, 1], [400, 1], [400, 1]]}'
-        flags = ["--port", str(stub.port), "--extra-body", script, "--input-len", "5", "--num-prompts", "6"]
+        flags = ["--port", str(stub.port), "--extra-body", script, "--input-len", "5", "--num-prompts", "12"]
         command = [sys.executable, "-m", "qanat", "bench", "serve", *flags, "--max-concurrency", "2"]
         environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
         run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=slave, env=environment)

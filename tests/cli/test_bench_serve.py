@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
 from collections.abc import Iterator, Sequence
@@ -102,7 +103,11 @@ def test_every_metric_agrees_with_the_servers_own_record_under_a_stall(
         for one in record
     ]
     client_gaps = result["itls"]
-    ways = [client - server for client, server in zip(result["ttfts"], first_s, strict=True)]
+    ways = [
+        way
+        for one, first, gaps in zip(record, result["ttfts"], client_gaps, strict=True)
+        for way in _ways(one, first, gaps)
+    ]
     assert min(ways) > -TOLERANCE_S  # nothing arrives before it is sent
     for ours, theirs in zip(client_gaps, gaps_s, strict=True):
         assert len(ours) == len(theirs) == 9
@@ -120,7 +125,15 @@ def test_every_metric_agrees_with_the_servers_own_record_under_a_stall(
     assert result["mean_itl_ms"] == pytest.approx(1e3 * statistics.fmean(flat))
     tpots = [(one - first) / 9 for one, first in zip(_e2els(result), result["ttfts"], strict=True)]
     assert result["mean_tpot_ms"] == pytest.approx(1e3 * statistics.fmean(tpots), abs=1)
-    assert sum(gap > 0.25 for gap in flat) >= 2
+    longest_s = max(gap for gaps in gaps_s for gap in gaps)
+    assert longest_s - max(ways) - TOLERANCE_S < max(flat)  # the stall is there
+
+
+def _ways(record: dict[str, Any], first_s: float, gaps_s: Sequence[float]) -> list[float]:
+    """How long each chunk of a request was on its way, the request's own way included."""
+    arrivals_s = itertools.accumulate(gaps_s, initial=first_s)
+    written_s = ((at - record["received_ns"]) / 1e9 for at in record["written_ns"])
+    return [arrived - written for arrived, written in zip(arrivals_s, written_s, strict=True)]
 
 
 def _e2els(result: dict[str, Any]) -> list[float]:
@@ -150,8 +163,9 @@ def test_a_held_back_schedule_shows_in_the_latency(stub: DelayedServer, bench: B
     flags = ("--request-rate", "100", "--burstiness", "inf", "--max-concurrency", "1", "--num-prompts")
     result = bench(stub, [[20, 1], [20, 1]], *flags, "40")
     sent = result["qanat"]["from_sent"]
-    last_s = result["end_times"][-1] - result["intended_times"][-1]
-    assert result["p99_e2el_ms"] == pytest.approx(1e3 * last_s, rel=0.1)
+    times_s = zip(result["intended_times"], result["end_times"], strict=True)
+    latencies_s = [end - intended for intended, end in times_s]
+    assert result["p99_e2el_ms"] == pytest.approx(1e3 * percentile(latencies_s, 99))
     assert result["p99_e2el_ms"] > 5 * sent["median_e2el_ms"]
     codes = {finding["code"] for finding in result["qanat"]["findings"]}
     assert {"rate_not_reached", "drift"} <= codes
@@ -177,7 +191,7 @@ def test_a_report_always_comes_and_failures_have_a_kind(stub: DelayedServer, ben
         {"script": [[2, 1], [2, 1]], "ending": "cut"},
         {"script": [[2, 1]], "ending": "never"},
     ]
-    result = bench(stub, {"scripts": scripts}, "--num-prompts", "30", "--timeout-s", "1.5")
+    result = bench(stub, {"scripts": scripts}, "--num-prompts", "30", "--timeout-s", "5")
     assert result["qanat"]["failures"] == {"http_500": 5, "empty": 5, "cut": 5, "timeout": 5}
     assert (result["completed"], result["failed"]) == (10, 20)
     assert len([gaps for gaps in result["itls"] if gaps]) == 5  # one token has no gap

@@ -468,17 +468,21 @@ def test_a_server_without_metrics_says_so(capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "timeout_s", "said"),
     [
-        (b"\x1b]0;title\x07 no status line\r\n\r\n", "does not speak HTTP"),
-        (b"HTTP/1.1 200 OK\r\nA: ", "did not answer in"),
+        (b"\x1b]0;title\x07 no status line\r\n\r\n", 60.0, "does not speak HTTP"),
+        (b"HTTP/1.1 200 OK\r\nA: ", 1.0, "did not answer in"),
     ],
 )
 def test_an_address_that_answers_oddly_is_told(
-    words: bytes, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: bytes,
+    timeout_s: float,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The second drips: each byte comes before the socket's timeout, all of them together never end."""
-    monkeypatch.setattr("qanat.deploy.diagnose.metrics.TIMEOUT_S", 1.0)
+    monkeypatch.setattr("qanat.deploy.diagnose.metrics.TIMEOUT_S", timeout_s)
     is_over = threading.Event()
 
     def serve() -> None:

@@ -20,6 +20,7 @@ from qanat.deploy.plan.model import Plan
 from qanat.deploy.rendered.inputs import with_edits
 from tests.deploy.plan.example_plans import single_node, two_nodes
 from tests.deploy.preflight.folders import quantised, shard
+from tests.support.server_process import free_port
 
 DEADLINE_S = 120
 FIRST, SECOND = "127.0.0.1", "127.0.0.2"
@@ -47,7 +48,7 @@ def group(tmp_path: Path) -> Path:
 def loopback_group() -> Plan:
     """Two nodes on loopback, with ports that nobody else has just now, and none of HCCL's."""
     plan = with_edits(two_nodes(), {"ADDRESS_SERVER_0": FIRST, "ADDRESS_SERVER_1": SECOND})
-    ports = iter(free_ports(6))
+    ports = (free_port() for _ in range(6))
     nodes = []
     for node in plan.nodes:
         transfer = {"kv_connector": "AnyConnector", "kv_port": next(ports)}
@@ -56,14 +57,6 @@ def loopback_group() -> Plan:
         env = {**node.env, "HCCL_HOST_SOCKET_PORT_RANGE": "auto"}
         nodes.append(msgspec.structs.replace(node, flags=flags, env=env))
     return msgspec.structs.replace(plan, nodes=tuple(nodes))
-
-
-def free_ports(number: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        servers = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for server in servers:
-            server.bind((FIRST, 0))
-        return [server.getsockname()[1] for server in servers]
 
 
 def test_this_machine_without_a_plan(capsys: pytest.CaptureFixture[str]) -> None:

@@ -139,7 +139,7 @@ def test_a_start_that_dies_at_any_other_stage_leaves_nothing(make: Make, stage: 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "said"),
-    [(("--stall-s", "3"), "its log stands still for 3 s"), (("--timeout-s", "3"), "not ready after 3 s")],
+    [(("--stall-s", "10"), "its log stands still for 10 s"), (("--timeout-s", "20"), "not ready after 20 s")],
 )
 def test_a_start_that_hangs_is_ended(make: Make, flags: tuple[str, ...], said: str) -> None:
     machine = make(end_at="load", how="hang")

@@ -8,7 +8,6 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ import qanat_demo
 
 from qanat.cli.main import main
 from qanat.conversion.target import aside_of
+from tests.support.startup_script import with_startup_script
 
 DEMO = str(qanat_demo.model_path())
 
@@ -152,18 +152,31 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+DYING = """
+import os
+import signal
+from qanat.conversion.journal import Workplace
+
+plain_record = Workplace.record
+
+def record_and_die(self, *arguments):
+    plain_record(self, *arguments)
+    if any(Path("ASIDE").glob("*-00003-of-*.safetensors")):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+Workplace.record = record_and_die
+"""
+"""Kills the process as soon as its third file is there."""
+
+
 @pytest.mark.slow
 def test_killed_in_the_middle_it_goes_on(tmp_path: Path) -> None:
     subprocess.run(command(tmp_path / "whole"), check=True, capture_output=True)
-    out = tmp_path / "out"
-    process = subprocess.Popen(command(out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while not any(aside_of(out).glob("*-00003-of-*.safetensors")):
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.002)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    assert not out.exists()
+    out, script = tmp_path / "out", tmp_path / "script"
+    script.mkdir()
+    environment = os.environ | with_startup_script(script, DYING.replace("ASIDE", str(aside_of(out))))
+    killed = subprocess.run(command(out), env=environment, capture_output=True)
+    assert killed.returncode == -signal.SIGKILL and not out.exists()
     done = subprocess.run(command(out), check=True, capture_output=True, text=True)
     assert "goes on with an interrupted conversion" in done.stderr
     assert contents(out) == contents(tmp_path / "whole")

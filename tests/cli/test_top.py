@@ -6,7 +6,6 @@ import asyncio
 import io
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from qanat.cli.main import main
 from qanat.cli.top_screen import BARS, Screen, spark
 from qanat.deploy.verify.address import read_address
 from tests.support.app_server import AppServer, serving
+from tests.support.server_process import free_port
 from tests.support.small_service import SmallService
 
 SHORT = ("--interval", "0.05")
@@ -37,9 +37,7 @@ def server() -> Iterator[AppServer]:
 
 
 def free_url() -> str:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{sock.getsockname()[1]}"
+    return f"http://127.0.0.1:{free_port()}"
 
 
 def test_one_snapshot_is_plain_text(server: AppServer, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,7 @@ from qanat.evals.sandbox import run_program, run_test
     ],
 )
 def test_what_a_program_may_do(source: str) -> None:
-    run = run_program(source, 10)
+    run = run_program(source, 60)
     assert run.is_passed, run.report
 
 
@@ -45,7 +45,7 @@ def test_what_it_may_not(tmp_path: Path, source: str, layer: str, told: str) -> 
     kept.write_text("secret")
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        run = run_program(source.format(outside=str(tmp_path / "outside"), kept=str(kept), port=port), 10)
+        run = run_program(source.format(outside=str(tmp_path / "outside"), kept=str(kept), port=port), 60)
     if layer in run.open_layers:
         pytest.skip(f"this kernel does not lock: {layer}")
     assert not run.is_passed
@@ -69,7 +69,8 @@ def test_what_it_may_not(tmp_path: Path, source: str, layer: str, told: str) -> 
     ],
 )
 def test_programs_that_do_not_come_to_their_end(source: str, told: str) -> None:
-    run = run_program(source, 0.5, start_s=0.7)
+    is_endless = told.startswith("did not end")  # the others need their time on a busy machine
+    run = run_program(source, 0.5, start_s=0.7) if is_endless else run_program(source, 60)
     assert not run.is_passed
     assert told in run.report
 
@@ -77,7 +78,7 @@ def test_programs_that_do_not_come_to_their_end(source: str, told: str) -> None:
 def test_a_program_sees_no_variables_and_leaves_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_KEY", "abc")
     run = run_program(
-        "import os; print(os.environ); raise ValueError(os.getcwd() + str('SECRET_KEY' in os.environ))", 10
+        "import os; print(os.environ); raise ValueError(os.getcwd() + str('SECRET_KEY' in os.environ))", 60
     )
     folder, _, is_seen = run.report.removeprefix("ValueError: ").rpartition("F")
     assert is_seen == "alse"
@@ -86,5 +87,5 @@ def test_a_program_sees_no_variables_and_leaves_no_folder(monkeypatch: pytest.Mo
 
 def test_the_test_of_a_task_decides() -> None:
     code = CodeTest("def f(x):\n", "def check(candidate):\n    assert candidate(2) == 4", "f")
-    assert run_test("def f(x):\n    return x * x", code, 10).is_passed
-    assert not run_test("def f(x):\n    return x + 1", code, 10).is_passed
+    assert run_test("def f(x):\n    return x * x", code, 60).is_passed
+    assert not run_test("def f(x):\n    return x + 1", code, 60).is_passed
