@@ -122,6 +122,8 @@ class Client:
             return
         self._opening.pop(recording, None)
         self.num_opened += 1
+        if self._tls is None:
+            connection.watch()
         if recording.end_ns:  # its deadline has passed
             connection.abort()
             return

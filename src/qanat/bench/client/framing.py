@@ -50,6 +50,11 @@ class Framer:
         return self._state in (_State.CHUNK_SIZE, _State.CHUNK, _State.CHUNK_END, _State.TRAILERS)
 
     @property
+    def is_event_stream(self) -> bool:
+        """True for an answer of text/event-stream."""
+        return "event-stream" in self.headers.get("content-type", "").lower()
+
+    @property
     def keeps_connection(self) -> bool:
         """True if another request may follow on this connection."""
         return "close" not in self.headers.get("connection", "").lower()
@@ -161,11 +166,16 @@ class Framer:
             if not line:
                 self._state = _State.COMPLETE
         else:
-            self._left = _chunk_size(line.split(b";", 1)[0].strip())
+            self._left = chunk_size(line.split(b";", 1)[0].strip())
             self._state = _State.CHUNK if self._left else _State.TRAILERS
 
 
-def _chunk_size(text: bytes) -> int:
+def chunk_size(text: bytes) -> int:
+    """Reads the size of a chunk.
+
+    Raises:
+        FramingError: it is none.
+    """
     try:
         if text.isalnum():
             return int(text, 16)

@@ -129,9 +129,7 @@ class Store:
             yield recording.times_ns[number], data[at : at + length]
             at += length
             number += 1
-        for piece in recording.pieces:
-            yield recording.times_ns[number], piece
-            number += 1
+        yield from zip(recording.times_ns[number:], recording.pieces, strict=True)
 
     def close(self) -> None:
         """Gives the file back."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-import msgspec
 
 from qanat.bench.client.events import EventReader
 from qanat.bench.client.framing import Framer, FramingError
 from qanat.bench.client.recording import Recording
+from qanat.bench.client.whole_events import read_whole_events
+from qanat.bench.online.message import Choice, Said, Usage, read_message, read_object
 
 DONE = b"[DONE]"
 BY_IDS, BY_RUNNING_USAGE, BY_USAGE = "token ids", "usage in every chunk", "usage at the end"
@@ -19,7 +18,6 @@ BY_CHUNKS, BY_WORDS = "number of chunks", "words of the text"
 """What the tokens were counted by, the best first."""
 MIN_REPEATABLE = 16
 """Shorter outputs say nothing of loops."""
-_TEXT_FIELDS = ("content", "reasoning_content", "reasoning")
 MAX_MESSAGE_CHARS = 300
 
 
@@ -103,7 +101,7 @@ def read_answer(
     )
     reader = _Reader(answer, has_text)
     try:
-        reader.read(pieces, start_ns)
+        reader.read(list(pieces), start_ns)
     except FramingError as error:
         answer.failure, answer.message = answer.failure or "no_http", answer.message or str(error)
     reader.settle(recording.status)
@@ -124,7 +122,16 @@ class _Reader:
         self._is_stream = False
         self._is_done = False
 
-    def read(self, pieces: Iterable[tuple[int, bytes]], start_ns: int) -> None:
+    def read(self, pieces: Sequence[tuple[int, bytes]], start_ns: int) -> None:
+        events = read_whole_events([piece for _, piece in pieces])
+        if events is None:
+            self._read_any(pieces, start_ns)
+            return
+        self._is_stream = True
+        for number, data in events:
+            self._take_event(data, (pieces[number][0] - start_ns) / 1e9)
+
+    def _read_any(self, pieces: Sequence[tuple[int, bytes]], start_ns: int) -> None:
         framer, events = Framer(), EventReader()
         body: list[bytes] = []
         at_s = 0.0
@@ -133,7 +140,7 @@ class _Reader:
             if not payload:
                 continue
             at_s = (time_ns - start_ns) / 1e9
-            if framer.status == 200 and "event-stream" in framer.headers.get("content-type", ""):
+            if framer.status == 200 and framer.is_event_stream:
                 self._is_stream = True
                 for data in events.feed(payload):
                     self._take_event(data, at_s)
@@ -142,6 +149,8 @@ class _Reader:
         if self._is_stream:
             for data in events.close():
                 self._take_event(data, at_s)
+            if not framer.close():
+                self._fail("cut", "bytes that look like the end of the stream are in the midst of it")
         elif not self._answer.failure and framer.status == 200:
             self._take_whole(b"".join(body))
         elif not self._answer.failure and framer.status:
@@ -181,82 +190,87 @@ class _Reader:
         if data == DONE:
             self._is_done = True
             return
-        event = _decode(data)
-        if event is None:
+        message = read_message(data)
+        if message is None:
             self._fail("no_json", data[:MAX_MESSAGE_CHARS].decode(errors="replace"))
             return
-        if event.get("error"):
+        if message.error:
             self._fail("stream_error", _error_text(data))
             return
-        choices = _dicts(event.get("choices"))
-        running = self._take_usage(event.get("usage"))
-        if not choices:
+        running = self._take_usage(message.usage) if message.usage is not None else None
+        if not message.choices:
             return
-        has_text, ids = False, 0
-        has_ids = False
-        for choice in choices:
-            has_text = self._take_choice(choice, choice.get("delta")) or has_text
-            if isinstance(choice.get("token_ids"), list):
+        has_text = has_ids = False
+        num_tokens = 0
+        for choice in message.choices:
+            has_text = self._take_choice(choice, choice.delta) or has_text
+            if choice.token_ids is not None:
                 has_ids = True
-                ids += len(choice["token_ids"])
-                self._ids += choice["token_ids"]
-        num_tokens = ids if has_ids else running
-        if num_tokens is None or (
-            not has_ids and BY_CHUNKS in self._by
-        ):  # usage that comes with the end alone
-            num_tokens = int(has_text)
-            if has_text:
-                self._by.add(BY_CHUNKS)
+                num_tokens += len(choice.token_ids)
+                self._ids += choice.token_ids
+        if not has_ids:
+            num_tokens = self._count_without_ids(running, has_text)
         elif num_tokens:
-            self._by.add(BY_IDS if has_ids else BY_RUNNING_USAGE)
+            self._by.add(BY_IDS)
         if num_tokens or has_text:
             self._answer.chunk_times_s.append(at_s)
             self._answer.chunk_tokens.append(num_tokens)
         self._answer.last_chunk_s = at_s
 
+    def _count_without_ids(self, running: int | None, has_text: bool) -> int:
+        """Tokens of a chunk by its usage, or 1 for one with text."""
+        if (
+            running is not None and BY_CHUNKS not in self._by
+        ):  # else it is usage that comes with the end alone
+            if running:
+                self._by.add(BY_RUNNING_USAGE)
+            return running
+        if has_text:
+            self._by.add(BY_CHUNKS)
+        return int(has_text)
+
     def _take_whole(self, body: bytes) -> None:
         """An answer that was not streamed."""
-        event = _decode(body)
-        if event is None or event.get("error"):
-            self._fail("no_json" if event is None else "stream_error", _error_text(body))
+        message = read_message(body)
+        if message is None or message.error:
+            self._fail("no_json" if message is None else "stream_error", _error_text(body))
             return
-        self._take_usage(event.get("usage"))
-        for choice in _dicts(event.get("choices")):
-            if self._take_choice(choice, choice.get("message")) and self._total is None:
+        if message.usage is not None:
+            self._take_usage(message.usage)
+        for choice in message.choices or ():
+            if self._take_choice(choice, choice.message) and self._total is None:
                 self._total = len("".join(self._texts + self._thoughts).split())
                 self._by.add(BY_WORDS)
         self._answer.last_chunk_s = self._answer.end_s
 
-    def _take_choice(self, choice: dict[str, Any], said: object) -> bool:
+    def _take_choice(self, choice: Choice, said: Said | None) -> bool:
         """Takes the text of a choice; True if there is some."""
-        if isinstance(choice.get("finish_reason"), str):
-            self._answer.finish_reason = choice["finish_reason"]
-        text = choice.get("text")
-        if isinstance(text, str) and text:
-            self._texts.append(text)
+        if choice.finish_reason is not None:
+            self._answer.finish_reason = choice.finish_reason
+        if choice.text:
+            self._texts.append(choice.text)
             return True
-        has_text = False
-        if isinstance(said, dict):
-            for name in _TEXT_FIELDS:
-                value = said.get(name)
-                if isinstance(value, str) and value:
-                    (self._texts if name == "content" else self._thoughts).append(value)
-                    has_text = True
-            has_text = has_text or bool(said.get("tool_calls"))
+        if said is None:
+            return False
+        has_text = bool(said.tool_calls)
+        if said.content:
+            self._texts.append(said.content)
+            has_text = True
+        for thought in (said.reasoning_content, said.reasoning):
+            if thought:
+                self._thoughts.append(thought)
+                has_text = True
         return has_text
 
-    def _take_usage(self, usage: object) -> int | None:
+    def _take_usage(self, usage: Usage) -> int | None:
         """Takes the counts; gives by how much those of the output have grown, None if nothing is said."""
-        if not isinstance(usage, dict):
-            return None
-        answer = self._answer
-        if isinstance(usage.get("prompt_tokens"), int):
-            answer.num_prompt_tokens = usage["prompt_tokens"]
-        details = usage.get("prompt_tokens_details")
-        if isinstance(details, dict) and isinstance(details.get("cached_tokens"), int):
-            answer.num_cached_tokens = details["cached_tokens"]
-        total = usage.get("completion_tokens")
-        if not isinstance(total, int) or total < 0:
+        answer, details = self._answer, usage.prompt_tokens_details
+        if usage.prompt_tokens is not None:
+            answer.num_prompt_tokens = usage.prompt_tokens
+        if details is not None and details.cached_tokens is not None:
+            answer.num_cached_tokens = details.cached_tokens
+        total = usage.completion_tokens
+        if total is None or total < 0:
             return None
         grown = max(0, total - (self._total or 0))
         self._total = total
@@ -274,21 +288,9 @@ def _distinct_pairs(tokens: Sequence[object]) -> float | None:
     return len(set(zip(tokens, tokens[1:], strict=False))) / len(tokens)
 
 
-def _decode(data: bytes) -> dict[str, Any] | None:
-    try:
-        value = msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def _dicts(value: object) -> list[dict[str, Any]]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
-
-
 def _error_text(body: bytes) -> str:
     """The message in an error's body, or its beginning."""
-    value = _decode(body)
+    value = read_object(body)
     if value is not None:
         error = value.get("error", value)
         if isinstance(error, dict) and isinstance(error.get("message"), str):

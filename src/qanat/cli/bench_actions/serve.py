@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import json
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -125,13 +124,10 @@ def measure(wish: ServeWish, *, is_quiet: bool = False) -> ServeResult:
 
 
 def run_loop(main_task: Coroutine[Any, Any, ResultT]) -> ResultT:
-    """Runs a coroutine, on uvloop where it is installed."""
-    factory: Callable[[], asyncio.AbstractEventLoop] | None = None
-    if importlib.util.find_spec("uvloop") is not None:
-        import uvloop
+    """Runs a coroutine on the client's own event loop."""
+    from qanat.bench.client.stream_loop import new_event_loop
 
-        factory = uvloop.new_event_loop
-    with asyncio.Runner(loop_factory=factory) as runner:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(main_task)
 
 
