@@ -26,6 +26,7 @@ from typing import Any
 from torch import Tensor
 
 from qanat import LLM, SamplingParams
+from qanat.core.batch import ScheduledBatch
 from qanat.worker import worker
 from qanat.worker.batch_inputs import RowWork
 from qanat.worker.drafters.base import Drafter
@@ -60,6 +61,9 @@ class ScriptedDrafter:
     chance: random.Random = field(default_factory=lambda: random.Random(5))
     capture_s: float = 0.0
     ring: None = None
+
+    def begin(self, batch: ScheduledBatch) -> None:
+        """Nothing to note."""
 
     def pause(self) -> None:
         """Nothing is kept."""

@@ -62,7 +62,7 @@ void DraftInputs::add(const DraftRequest& own, size_t request, size_t row) {
     for (size_t place = own.start; place < own.end; ++place, ++row) {
         const size_t position = place - skipped;
         to_.token_ids[row] = own.tokens[place];
-        to_.positions[row] = static_cast<int64_t>(position);
+        to_.positions[row] = static_cast<int64_t>(place);
         to_.slots[row] = slot(position);
         to_.sources[row] = static_cast<int64_t>(own.row * ring_size_ + (place - 1) % ring_size_);
     }
@@ -75,7 +75,7 @@ void DraftInputs::add(const DraftRequest& own, size_t request, size_t row) {
         draw.key = position_key(own.draw->key, own.end + draft);
         if (draft + 1 == own.num_drafts) break;
         const size_t position = own.end + draft - skipped, later = draft * max_requests_ + request;
-        to_.later_positions[later] = static_cast<int64_t>(position);
+        to_.later_positions[later] = static_cast<int64_t>(own.end + draft);
         to_.later_slots[later] = slot(position);
         to_.seq_lens[later + max_requests_] = static_cast<int32_t>(position + 1);
     }

@@ -22,7 +22,7 @@ struct DraftArrays {
 };
 
 // Entries of the tokens at positions start to end - 1, and so many guesses behind them. Entries before `first` are not
-// read, and positions count from its block. The hidden row of a position lies in the ring of batch row `row`.
+// read: tables begin with its block. The hidden row of a position lies in the ring of batch row `row`.
 struct DraftRequest {
     const int32_t *tokens, *blocks;
     const Draw* draw;

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -102,3 +103,16 @@ def test_a_model_without_recurrent_layers_has_no_states() -> None:
     assert not spec.has_states
     assert spec.state_bytes == 0
     assert spec.block_bytes == 112 * KIB * 64
+
+
+@pytest.mark.parametrize("raw", [HYBRID, DENSE])
+def test_r7_a_draft_layer_counts_its_entries_and_a_state_keeps_the_row_to_go_on_from(
+    raw: dict[str, Any],
+) -> None:
+    plain = ModelConfig.from_dict(raw)
+    drafting = dataclasses.replace(plain, num_draft_layers=1)
+    before, after = (cache_spec(one, block_size=64, kv_dtype="bfloat16") for one in (plain, drafting))
+    layer_bytes = 2 * 64 * plain.num_key_value_heads * plain.head_dim * 2
+    assert after.block_bytes - before.block_bytes == layer_bytes + 4
+    assert after.state_bytes - before.state_bytes == (2 * 1024 if plain.is_hybrid else 0)
+    assert after.region("draft_counts").shard_axis is None

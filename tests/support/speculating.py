@@ -14,7 +14,7 @@ from qanat.cache.manager import HybridCacheManager
 from qanat.cache.spec import cache_spec
 from qanat.config.graphs import GraphSettings
 from qanat.config.resolved import SchedulerLimits
-from qanat.core.batch import StepOutput
+from qanat.core.batch import ScheduledBatch, StepOutput
 from qanat.core.constraint import MatcherFactory
 from qanat.core.outputs import RequestOutput
 from qanat.core.request import Request
@@ -50,6 +50,9 @@ class KnowingDrafter:
     chance: random.Random = field(default_factory=lambda: random.Random(5))
     capture_s: float = 0.0
     ring: None = None
+
+    def begin(self, batch: ScheduledBatch) -> None:
+        """Nothing to note."""
 
     def pause(self) -> None:
         """Nothing is kept."""
@@ -114,8 +117,8 @@ def run(
     spec = cache_spec(config, block_size=BLOCK_SIZE, kv_dtype="float32", num_held_rows=num_held)
     num_states = bounds.max_num_seqs + 1 if spec.has_states else 0
     tensors = allocate_cache(spec, num_blocks=num_blocks + 1, num_states=num_states)
-    states = [*tensors.conv_states, *tensors.recurrent_states, *tensors.held_inputs, *tensors.held_gates]
-    for tensor in [*tensors.kv_blocks, *tensors.draft_kv, *states]:
+    held = [*tensors.held_inputs, *tensors.held_gates]
+    for tensor in [*tensors.kv_blocks, *tensors.draft_kv, *tensors.kept_states, *held]:
         tensor.fill_(torch.nan)
     runner = ModelRunner(
         model,

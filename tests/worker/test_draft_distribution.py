@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from qanat.core.batch import ScheduledBatch
 from qanat.scheduler.draft_lengths import DraftLengths
 from qanat.worker.batch_inputs import RowWork
 from qanat.worker.graphs.runner import Scores
@@ -37,6 +38,9 @@ class OneTokenDrafter:
 
     capture_s: float = 0.0
     ring: None = None
+
+    def begin(self, batch: ScheduledBatch) -> None:
+        """Nothing to note."""
 
     def pause(self) -> None:
         """Nothing is kept."""

@@ -12,6 +12,8 @@ KV_BLOCKS = "kv_blocks"
 CONV_STATE = "conv_state"
 RECURRENT_STATE = "recurrent_state"
 DRAFT_KV = "draft_kv"
+DRAFT_COUNTS = "draft_counts"
+DRAFT_ROWS = "draft_rows"
 HELD_INPUTS = "held_inputs"
 HELD_GATES = "held_gates"
 
@@ -37,8 +39,9 @@ def cache_spec(
     the convolution, [kernel - 1, conv_dim], and the recurrent state, [value heads, key dim, value dim]; the latter is
     always float32, because it accumulates over the whole sequence. Where drafts are verified, a state also has room for
     the rows of one step: inputs of the convolution, [rows, conv_dim], and two gates for each value head, [rows, 2,
-    value heads] in float32. A draft layer has keys and values of its own heads
-    like a full-attention layer, in the same blocks.
+    value heads] in float32. A draft layer has keys and values of its own heads like a full-attention layer, in the same
+    blocks, and for each block the number of tokens that have them; a state then also holds the row that drafts
+    behind it go on from, [hidden size].
 
     Args:
         model: the model's shape.
@@ -56,9 +59,13 @@ def cache_spec(
     draft_layer = model.cached_draft_layer
     if draft_layer is not None:
         regions.append(kv_region(DRAFT_KV, 1, draft_layer))
+        regions.append(CacheRegion(DRAFT_COUNTS, "block", 1, (1, 1), "int32", shard_axis=None))
     if model.gdn is not None:
         num_layers = model.num_linear_attention_layers
         regions += _states(model.gdn, num_layers, conv_dtype or kv_dtype, num_held_rows)
+        if draft_layer is not None:
+            row = (draft_layer.hidden_size,)
+            regions.append(CacheRegion(DRAFT_ROWS, "state", 1, row, conv_dtype or kv_dtype, shard_axis=None))
     return CacheSpec(block_size=block_size, regions=tuple(regions))
 
 

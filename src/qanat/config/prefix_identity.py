@@ -10,6 +10,9 @@ from qanat.config.weight_digest import weight_digest
 from qanat.core.prefix_entry import PrefixIdentity
 from qanat.core.prefix_folder import PrefixFolder
 
+FORMAT = "2: with rows to draft from, and counts of the entries of a draft layer"
+"""Of what is kept; what was written in another one is left out."""
+
 
 def prefix_weights(config: ResolvedConfig) -> str:
     """Tells the weights of a model.
@@ -38,6 +41,7 @@ def prefix_folder(config: ResolvedConfig, op_table: Sequence[str], rank: int) ->
     if config.prefix_cache is None or not config.prefix_cache.folder:
         return None
     parts = {
+        "format": FORMAT,
         "model": prefix_weights(config),
         "weight format": config.quantization,
         "type": config.dtype,

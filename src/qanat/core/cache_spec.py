@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
+DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "int32": 4}
 
 SCALE_BYTES = 4
 """Of the fp32 scale that stands behind the values of each head of an int8 cache."""
@@ -21,12 +21,13 @@ class CacheRegion:
     """One array of the cache, repeated per layer.
 
     Attributes:
-        name: "kv_blocks", "draft_kv", "conv_state", "recurrent_state", "held_inputs" or "held_gates".
+        name: "kv_blocks", "draft_kv", "draft_counts", "conv_state", "recurrent_state", "held_inputs", "held_gates" or
+            "draft_rows".
         unit: "block" (counted by num_blocks) or "state" (counted by num_states).
         num_layers: layers that have it.
         unit_shape: shape of one unit of one layer.
         dtype: storage type's name.
-        shard_axis: axis of `unit_shape` that tensor parallelism splits.
+        shard_axis: axis of `unit_shape` that tensor parallelism splits; None if every rank holds all of it.
     """
 
     name: str
@@ -34,7 +35,7 @@ class CacheRegion:
     num_layers: int
     unit_shape: tuple[int, ...]
     dtype: str
-    shard_axis: int
+    shard_axis: int | None
 
     @property
     def bytes_per_unit(self) -> int:

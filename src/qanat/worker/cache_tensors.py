@@ -17,6 +17,7 @@ DTYPES = {
     "float16": torch.float16,
     "bfloat16": torch.bfloat16,
     "int8": torch.int8,
+    "int32": torch.int32,
 }
 
 
@@ -31,6 +32,9 @@ class CacheTensors:
         held_inputs, held_gates: [S, K, conv_dim] and [S, K, 2, value heads] fp32 per linear-attention layer where
             drafts of K - 1 tokens are verified; otherwise none.
         draft_kv: like `kv_blocks`, per draft layer.
+        draft_counts: [1, N, 1] int32 where there is one: so many of a block's last tokens have entries there.
+        draft_rows: [S, D] where there is one and states: the row before the next token, to draft from; written where a
+            state is copied or left.
     """
 
     kv_blocks: list[Tensor]
@@ -39,12 +43,24 @@ class CacheTensors:
     held_inputs: list[Tensor]
     held_gates: list[Tensor]
     draft_kv: list[Tensor] = dataclasses.field(default_factory=list)
+    draft_counts: list[Tensor] = dataclasses.field(default_factory=list)
+    draft_rows: list[Tensor] = dataclasses.field(default_factory=list)
 
     @property
     def size_bytes(self) -> int:
         """All of them together."""
-        states = [*self.conv_states, *self.recurrent_states, *self.held_inputs, *self.held_gates]
-        return sum(tensor.nbytes for tensor in [*self.kv_blocks, *self.draft_kv, *states])
+        held = [*self.held_inputs, *self.held_gates]
+        return sum(tensor.nbytes for tensor in [*self.shared_blocks, *self.kept_states, *held])
+
+    @property
+    def shared_blocks(self) -> list[Tensor]:
+        """What a block holds for whoever finds it, [*, N, ...] each."""
+        return [*self.kv_blocks, *self.draft_kv, *self.draft_counts]
+
+    @property
+    def kept_states(self) -> list[Tensor]:
+        """What is copied and kept of a state, [S, ...] each; held rows are no part of it."""
+        return [*self.conv_states, *self.recurrent_states, *self.draft_rows]
 
 
 def allocate_cache(
@@ -69,6 +85,8 @@ def allocate_cache(
         held_inputs=by_name.get("held_inputs", []),
         held_gates=by_name.get("held_gates", []),
         draft_kv=by_name.get("draft_kv", []),
+        draft_counts=by_name.get("draft_counts", []),
+        draft_rows=by_name.get("draft_rows", []),
     )
 
 

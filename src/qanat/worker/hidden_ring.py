@@ -40,6 +40,10 @@ class HiddenRing:
         self.rows = torch.zeros((num_rows * RING_SIZE, width), dtype=dtype)
         self._make_rows = make_rows
 
+    def row(self, batch_row: int, position: int) -> Tensor:
+        """The row [width] of a position, if it is among the newest ones; a view."""
+        return self.rows[batch_row * RING_SIZE + position % RING_SIZE]
+
     def keep(self, hidden: Tensor, taps: Sequence[Tensor], places: Tensor) -> None:
         """Keeps rows at their places [T] int64, those with -1 nowhere; a part of a graph."""
         ops.store_rows(self._make_rows(hidden, taps), places, self.rows)

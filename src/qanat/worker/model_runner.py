@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from qanat.config.graphs import GraphSettings
-from qanat.core.batch import RowOutput, ScheduledBatch, StepOutput
+from qanat.core.batch import RowOutput, ScheduledBatch, StateCopy, StepOutput
 from qanat.core.constraint import MatcherFactory
 from qanat.core.errors import InvalidRequestError, StructuredOutputError
 from qanat.kernels.draws import Draws
@@ -25,7 +25,7 @@ from qanat.worker.logprobs import token_logprobs
 from qanat.worker.row_form import FormBuffer
 from qanat.worker.row_state import FormMaker, RowState, RowTable
 from qanat.worker.sampler import NO_TOKEN, draws_of, sample_tokens
-from qanat.worker.state_copies import absorb_before_copies, copy_states
+from qanat.worker.state_copies import absorb_before_copies, copy_states, keep_draft_rows
 
 ANY_TOKEN = 0
 NOT_FINITE = (
@@ -135,10 +135,12 @@ class ModelRunner:
         return self._run(batch, is_profiled=True)
 
     def _run(self, batch: ScheduledBatch, is_profiled: bool) -> StepOutput:
-        if batch.state_copies and self._cache.held_inputs:
-            absorb_before_copies(self._model, self._table, self._cache, batch.state_copies)
+        if batch.state_copies:
+            self._ready_states(batch.state_copies)
         works = update_rows(self._table, batch)
         copy_states(self._cache, batch.state_copies)
+        if self._drafter is not None:
+            self._drafter.begin(batch)
         if not works:
             return StepOutput(batch.step_id, _with_ended(batch, []))
         draft_s = draft_capture_s = 0.0
@@ -164,6 +166,13 @@ class ModelRunner:
         if len(outputs) < len(batch.rows):
             outputs = _with_ended(batch, outputs)
         return StepOutput(batch.step_id, outputs, forward.use, draft_s, draft_capture_s)
+
+    def _ready_states(self, copies: Sequence[StateCopy]) -> None:
+        """Brings running states that are about to be copied to where their requests are."""
+        if self._cache.held_inputs:
+            absorb_before_copies(self._model, self._table, self._cache, copies)
+        if self._drafter is not None and self._drafter.ring is not None:
+            keep_draft_rows(self._table, self._cache, self._drafter.ring, copies)
 
     def _with_drafts(self, drafter: Drafter, works: list[RowWork]) -> tuple[list[RowWork], float, float]:
         """The work with drafts where there may be any, the seconds that making them took, and those of capturing."""

@@ -30,9 +30,7 @@ class PrefixFiles:
 
     def __init__(self, folder: PrefixFolder | None, cache: CacheTensors, group: ParallelGroup) -> None:
         self._folder, self._group = folder, group
-        self._block_tensors = [*cache.kv_blocks, *cache.draft_kv]
-        # What drafts have left at a state is no part of it.
-        self._state_tensors = [*cache.conv_states, *cache.recurrent_states]
+        self._block_tensors, self._state_tensors = cache.shared_blocks, cache.kept_states
         self._writer: threading.Thread | None = None
 
     @property

@@ -214,9 +214,9 @@ class RowTable:
             raise IntegrityError(f"row {row} was scheduled but holds no request")
         return state
 
-    def rows(self) -> Iterator[RowState]:
-        """The requests in all rows that are not empty."""
-        return (state for state in self._rows if state is not None)
+    def rows(self) -> Iterator[tuple[int, RowState]]:
+        """All rows that are not empty, each with its request."""
+        return ((row, state) for row, state in enumerate(self._rows) if state is not None)
 
     def enter(self, new_row: NewRow) -> None:
         """Puts a request into a row.

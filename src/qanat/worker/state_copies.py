@@ -10,6 +10,7 @@ from qanat.core.batch import StateCopy
 from qanat.layers.context import ForwardContext, HeldContext
 from qanat.models.decoder import CausalLM
 from qanat.worker.cache_tensors import CacheTensors
+from qanat.worker.hidden_ring import HiddenRing
 from qanat.worker.row_state import RowTable
 
 
@@ -17,10 +18,25 @@ def copy_states(cache: CacheTensors, copies: Sequence[StateCopy]) -> None:
     """Makes copies in all layers, one after the other: a later one may read what an earlier one has written."""
     if not copies:
         return
-    tensors = [*cache.conv_states, *cache.recurrent_states]
     for copy in copies:
-        for tensor in tensors:
+        for tensor in cache.kept_states:
             tensor[copy.target].copy_(tensor[copy.source])
+
+
+def keep_draft_rows(
+    table: RowTable, cache: CacheTensors, ring: HiddenRing, copies: Sequence[StateCopy]
+) -> None:
+    """Puts the newest hidden row beside each running state that is about to be copied, to draft from behind the copy.
+
+    To be called before any row is freed, once the states have absorbed what was accepted.
+    """
+    if not cache.draft_rows:
+        return
+    sources = {copy.source for copy in copies}
+    for row, state in table.rows():
+        if state.state_id in sources and state.num_computed_tokens:
+            newest = ring.row(row, state.num_computed_tokens - 1)
+            cache.draft_rows[0][state.state_id].copy_(newest)
 
 
 @torch.inference_mode()
@@ -32,7 +48,7 @@ def absorb_before_copies(
     To be called before any row is freed.
     """
     sources = {copy.source for copy in copies}
-    rows = [row for row in table.rows() if row.num_held and row.state_id in sources]
+    rows = [state for _, state in table.rows() if state.num_held and state.state_id in sources]
     if not rows:
         return
     nothing = torch.zeros(len(rows) + 1, dtype=torch.int32)

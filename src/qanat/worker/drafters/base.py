@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from qanat.core.batch import ScheduledBatch
 from qanat.layers.context import ForwardContext
 from qanat.worker.batch_inputs import RowWork
 from qanat.worker.hidden_ring import HiddenRing
@@ -26,6 +27,9 @@ class Drafter(Protocol):
     @property
     def capture_s(self) -> float:
         """Seconds of the last `propose` that were spent once for all steps of its kind, on capturing graphs."""
+
+    def begin(self, batch: ScheduledBatch) -> None:
+        """Sees what a step brings before anything is computed: requests that enter, and blocks that change hands."""
 
     def pause(self) -> None:
         """No row that decodes in this step is to have drafts: whatever is kept for them may be forgotten.

@@ -40,7 +40,8 @@ class Segment(msgspec.Struct, frozen=True):
 class DraftInputs:
     """Inputs of a first pass over segments, and of passes over one guessed token each behind it.
 
-    Positions count from the block of the first entry that may be read: rotary embedding sees differences only.
+    Block tables and lengths count from the block of the first entry that may be read. Rotary positions are absolute, so
+    that whoever finds a block can go on from its entries, wherever his own window begins (rule R7).
 
     Args:
         max_tokens: of a first pass.
@@ -97,25 +98,26 @@ class DraftInputs:
             skipped = one.first // size
             blocks = self._table.block_tables[one.row, skipped : one.state.num_blocks]
             self._block_tables[request, : len(blocks)] = blocks
-            positions = np.arange(one.start, one.end + max(0, one.num_drafts - 1)) - skipped * size
-            slots = blocks[positions // size].astype(np.int64) * size + positions % size
+            places = np.arange(one.start, one.end + max(0, one.num_drafts - 1)) - skipped * size
+            slots = blocks[places // size].astype(np.int64) * size + places % size
             num_tokens = one.end - one.start
             own = slice(row, row + num_tokens)
             self._token_ids[own] = one.state.tokens(one.start, one.end)
-            self._positions[own], self._slots[own] = positions[:num_tokens], slots[:num_tokens]
+            self._positions[own] = np.arange(one.start, one.end)
+            self._slots[own] = slots[:num_tokens]
             self._sources[own] = one.row * RING_SIZE + np.arange(one.start - 1, one.end - 1) % RING_SIZE
             row += num_tokens
             self._last_rows[request] = row - 1
             self._query_lens[0, request] = num_tokens
-            self._seq_lens[0, request] = positions[num_tokens - 1] + 1
-            for index in range(len(positions) - num_tokens):
-                self._later_positions[index, request] = positions[num_tokens + index]
+            self._seq_lens[0, request] = places[num_tokens - 1] + 1
+            for index in range(len(places) - num_tokens):
+                self._later_positions[index, request] = one.end + index
                 self._later_slots[index, request] = slots[num_tokens + index]
-                self._seq_lens[1 + index, request] = positions[num_tokens + index] + 1
+                self._seq_lens[1 + index, request] = places[num_tokens + index] + 1
         self._last_rows[len(segments) :] = 0
         for index in range(num_passes):
-            places = [(one.state, one.end + index) for one in segments]
-            self._draws[index, : len(segments)] = draws_of(places)
+            drawn = [(one.state, one.end + index) for one in segments]
+            self._draws[index, : len(segments)] = draws_of(drawn)
         np.cumsum(self._query_lens, axis=1, out=self._query_starts[:, 1:])
 
     def token_ids(self, num_tokens: int) -> Tensor:

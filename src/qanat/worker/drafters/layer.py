@@ -8,12 +8,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from qanat.core.batch import NewRow, ScheduledBatch
 from qanat.worker.batch_inputs import RowWork
 from qanat.worker.cache_tensors import CacheTensors
+from qanat.worker.drafters.block_entries import BlockEntries
 from qanat.worker.drafters.draft_inputs import Segment
 from qanat.worker.drafters.draft_passes import DraftPasses
 from qanat.worker.hidden_ring import WINDOW, HiddenRing
-from qanat.worker.row_state import RowState, RowTable
+from qanat.worker.row_state import RowTable
 
 
 @dataclass(slots=True)
@@ -21,17 +23,15 @@ class _Progress:
     """What is in a request's draft cache.
 
     Attributes:
-        state: the request.
-        oldest: first position whose hidden row was computed in this batch row.
+        oldest: first position whose hidden row is at hand in this batch row.
         num_done: entries of the tokens before this position are there, or never will be.
-        first: the first that is there.
-        chunk: [n, C] hidden rows of the positions from num_done - 1 on, of a prompt that is longer than the ring.
+        first: from here on they are there; 0 as long as nobody has looked which the blocks of a hit have.
+        chunk: [n, C] hidden rows of the positions from num_done - 1 on, where the ring does not hold them for certain.
     """
 
-    state: RowState
     oldest: int
     num_done: int
-    first: int
+    first: int = 0
     chunk: Tensor | None = None
 
 
@@ -43,7 +43,8 @@ class LayerDrafter:
     wanted: those of a prompt's last chunk too, so that its first token need not wait for them, while earlier chunks
     have theirs made in their own steps. Hidden rows come from the ring that steps leave them in. For a request without
     drafts for longer than that reaches back, the cache *lapses*: it begins anew with the rows that are there, and what
-    lies before is not read.
+    lies before is not read. A request that begins behind a prefix hit goes on from the entries that its blocks bring,
+    and from the hidden row that came with the state.
 
     Args:
         passes: of the draft layer.
@@ -54,6 +55,7 @@ class LayerDrafter:
 
     def __init__(self, passes: DraftPasses, table: RowTable, cache: CacheTensors, block_size: int) -> None:
         self._passes, self._table, self._cache, self._block_size = passes, table, cache, block_size
+        self._entries = BlockEntries(table, cache, block_size)
         self._progress: dict[int, _Progress] = {}
         self._with_chunks: list[_Progress] = []
 
@@ -66,6 +68,12 @@ class LayerDrafter:
     def capture_s(self) -> float:
         """Seconds of the last `propose` that went into capturing graphs."""
         return self._passes.capture_s
+
+    def begin(self, batch: ScheduledBatch) -> None:
+        """See `Drafter`."""
+        self._entries.begin(batch)
+        for new_row in batch.new_rows:
+            self._progress[new_row.row] = self._enter(new_row)
 
     def pause(self) -> None:
         """See `Drafter`."""
@@ -80,14 +88,14 @@ class LayerDrafter:
         places: list[int] = []
         for place, (work, most) in enumerate(zip(works, max_drafts, strict=True)):
             if most:
-                progress = self._of(work) or self._begin(work)
+                progress = self._of(work)
                 self._catch_up(work, progress)
                 if progress.num_done < work.end:
                     segments.append(
                         Segment(work.row, work.state, progress.num_done, work.end, progress.first, most)
                     )
                     places.append(place)
-                    progress.num_done = work.end
+                    self._add(work.row, progress, work.end)
         if segments:
             for place, own in zip(places, self._passes.guess(segments), strict=True):
                 drafts[place] = own
@@ -108,8 +116,11 @@ class LayerDrafter:
         segments: list[Segment] = []
         rows: list[Tensor] = []
         for work in works:
-            progress = self._of(work) or self._begin(work)
+            progress = self._of(work)
             own = hidden[work.offset : work.offset + work.end - work.start]
+            if self._cache.draft_rows:
+                for num_tokens, state_id in work.stores:
+                    self._cache.draft_rows[0][state_id].copy_(own[num_tokens - 1])
             known = own if progress.chunk is None else torch.cat((progress.chunk, own))
             if work.samples:
                 progress.chunk = known.clone() if len(known) > WINDOW else None
@@ -120,22 +131,36 @@ class LayerDrafter:
                         Segment(work.row, work.state, progress.num_done, work.end, progress.first)
                     )
                     rows.append(known[:-1])
-                progress.num_done = work.end
+                self._add(work.row, progress, work.end)
                 progress.chunk = own[-1:].clone()
         if segments:
             self._passes.fill(segments, torch.cat(rows))
 
-    def _of(self, work: RowWork) -> _Progress | None:
-        """Of the row's own request: its row may have had another before."""
-        progress = self._progress.get(work.row)
-        return progress if progress is not None and progress.state is work.state else None
-
-    def _begin(self, work: RowWork) -> _Progress:
-        """Of a request that computes its first rows here."""
-        progress = _Progress(work.state, work.start, 0, 0)
-        self._progress[work.row] = progress
-        self._open_window(work.row, progress, work.start)
+    def _enter(self, new_row: NewRow) -> _Progress:
+        """Of a request that comes in."""
+        row, start = new_row.row, new_row.num_computed_tokens
+        if start and self._cache.draft_rows:
+            before = self._cache.draft_rows[0][new_row.state_id].clone()
+            self._passes.ring.row(row, start - 1).copy_(before)
+            return _Progress(start - 1, start, chunk=before[None])
+        progress = _Progress(start, start)
+        self._open_window(row, progress, start)
+        if start:
+            progress.first = 0
         return progress
+
+    def _of(self, work: RowWork) -> _Progress:
+        """Of a row's request. Who computed what it has found may have made the last entries of it in this very step."""
+        progress = self._progress[work.row]
+        if not progress.first:
+            size = self._block_size
+            progress.first = self._entries.first_before(work.row, progress.num_done // size * size)
+        return progress
+
+    def _add(self, row: int, progress: _Progress, end: int) -> None:
+        """Notes that the entries of a row's tokens before `end` are made."""
+        self._entries.add(row, progress.first, progress.num_done, end)
+        progress.num_done = end
 
     def _catch_up(self, work: RowWork, progress: _Progress) -> None:
         """Makes entries of what the ring does not hold, and begins anew where nothing has the rows."""
@@ -143,7 +168,7 @@ class LayerDrafter:
             end = progress.num_done + len(progress.chunk) - 1
             segment = Segment(work.row, work.state, progress.num_done, end, progress.first)
             self._passes.fill([segment], progress.chunk[:-1])
-            progress.num_done = end
+            self._add(work.row, progress, end)
         progress.chunk = None
         oldest = max(progress.oldest, work.start - WINDOW)
         if progress.num_done <= oldest and oldest < work.start:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from qanat.core.batch import ScheduledBatch
 from qanat.worker.batch_inputs import RowWork
 
 
@@ -25,6 +26,9 @@ class NgramDrafter:
         self._shortest, self._longest = shortest, longest
         self.capture_s = 0.0
         self.ring = None
+
+    def begin(self, batch: ScheduledBatch) -> None:
+        """See `Drafter`."""
 
     def pause(self) -> None:
         """Nothing is kept."""
