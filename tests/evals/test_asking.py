@@ -9,9 +9,10 @@ import pytest
 
 from qanat.deploy.verify.address import read_address
 from qanat.deploy.verify.exchange import Exchange
-from qanat.evals.asking import DEFAULT_MAX_TOKENS, Asker, AskSettings, Unanswered, retry_after_s
+from qanat.evals.asking import DEFAULT_MAX_TOKENS, Asker, AskSettings
 from qanat.evals.item import EvalItem
 from qanat.evals.prompts import Examples
+from qanat.evals.sending import Caller, Unanswered, retry_after_s
 from tests.evals.stub import Script, chat, stub_server
 
 ITEM = EvalItem(
@@ -23,7 +24,7 @@ def ask(script: Script, num_retries: int = 2, timeout_s: float = 30.0) -> tuple[
     """The answer's text and how often was asked."""
     with stub_server(script) as stub:
         sender = Exchange(read_address(stub.url))
-        asker = Asker(sender, AskSettings(model="m"), Examples(), timeout_s, num_retries)
+        asker = Asker(Caller(sender, timeout_s, num_retries), AskSettings(model="m"), Examples())
         try:
             text = asyncio.run(asker.ask(ITEM)).text
         except Unanswered as error:

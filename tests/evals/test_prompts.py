@@ -5,6 +5,7 @@ import pytest
 from qanat.core.errors import ConfigError
 from qanat.evals.item import CodeTest, EvalItem
 from qanat.evals.prompts import (
+    Wording,
     chat_messages,
     choose_examples,
     completion_text,
@@ -45,7 +46,7 @@ def test_examples_of_a_file_are_matched_by_task() -> None:
 
 def test_a_chat_with_examples() -> None:
     item, example = sums(2)
-    messages = chat_messages(item, [example], system="Be brief.")
+    messages = chat_messages(item, [example], Wording(system="Be brief."))
     assert [message["role"] for message in messages] == ["system", "user", "assistant", "user"]
     assert messages[2]["content"] == "The answer is 1"
     assert messages[3]["content"].startswith("0 and 0?\nThink step by step")
@@ -69,7 +70,7 @@ def test_choices_have_letters_in_the_language_of_the_question() -> None:
     )
     assert "答案是A" in request_text(chinese)
     assert completion_text(chinese).startswith("问题：")
-    assert request_text(english, "{choices} // {question}") == "A. x\nB. y // Q?"
+    assert request_text(english, Wording(template="{choices} // {question}")) == "A. x\nB. y // Q?"
 
 
 def test_programs_are_gone_on_with() -> None:
@@ -84,7 +85,7 @@ def test_conversations_are_asked_as_they_stand() -> None:
     call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
     messages = ({"role": "user", "content": "do"}, {"role": "assistant", "content": "", "tool_calls": [call]})
     item = EvalItem(task="t", item_id="0", check="exact", answers=("x",), messages=messages)
-    asked = chat_messages(item, sums(1), system="ignored")
+    asked = chat_messages(item, sums(1), Wording(system="ignored"))
     assert asked == list(messages)
     sent = wire_messages(asked)
     assert sent[1]["tool_calls"][0]["function"]["arguments"] == '{"x": 1}'

@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qanat.cli.command import Command, help_parser, wants_help
-from qanat.cli.eval_plan import (
+from qanat.cli.eval_options import (
     AllOptions,
     BaselineOptions,
     EvalOptions,
-    Plan,
     QuestionOptions,
     TaskOptions,
     check_options,
-    make_plan,
 )
+from qanat.cli.eval_plan import Plan, make_plan
 from qanat.cli.reading import read_action, say, say_json
 from qanat.cli.terminal import tell
 from qanat.core.errors import ConfigError
@@ -41,6 +40,7 @@ COMMAND = Command(
         "qanat eval",
         "qanat eval --base-url http://10.0.0.1:8000 --tasks gsm8k_test.jsonl --record gsm8k.jsonl",
         "qanat eval --tasks ceval/val --fewshot-file ceval/dev --num-fewshot 5 --no-thinking",
+        "qanat eval --tasks arc_test.jsonl --scoring likelihood-per-character",
         "qanat eval --tasks HumanEval.jsonl --allow-code-execution",
         "qanat eval --base-url http://127.0.0.1:8001 --baseline http://127.0.0.1:8000 --gate 0.5",
         "qanat eval --tasks gsm8k_test.jsonl --thinking --baseline gsm8k-no-thinking.jsonl",

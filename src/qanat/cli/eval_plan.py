@@ -6,18 +6,19 @@ import asyncio
 import importlib
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from qanat.config.options import option
-from qanat.config.values import Kind
+from qanat.cli.eval_options import AllOptions, is_url, mode_of
 from qanat.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from qanat.deploy.verify.exchange import Exchange
-    from qanat.evals.asking import Asker
+    from qanat.evals.asking import Asker, AskSettings
+    from qanat.evals.choices import Scoring
     from qanat.evals.item import EvalItem
+    from qanat.evals.likelihood import LikelihoodAsker
     from qanat.evals.prompts import Examples
     from qanat.evals.record import Record, Result
     from qanat.evals.task_files import TaskFile
@@ -25,141 +26,6 @@ if TYPE_CHECKING:
 DEMO_PACKAGE = "qanat_demo"
 START_TIMEOUT_S = 30.0
 DEFAULT_LOGPROBS = 5
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvalOptions:
-    """Evaluation."""
-
-    base_url: str = option(
-        Kind.TEXT, "http://127.0.0.1:8000", "Root of the server, with or without /v1.", aliases=("--url",)
-    )
-    model: str | None = option(
-        Kind.TEXT, None, "Name for requests. Default: the first that the server names."
-    )
-    api_key_env: str | None = option(
-        Kind.TEXT, None, "Name of the environment variable that holds the API key. The key is never printed."
-    )
-    ca_file: str | None = option(
-        Kind.TEXT, None, "Certificates (PEM) to trust for https. Default: the system's."
-    )
-    concurrency: int = option(
-        Kind.COUNT, 16, "Answers that are waited for at a time.", minimum=1, maximum=4096
-    )
-    retries: int = option(
-        Kind.COUNT, 3, "Further tries for an answer that did not come, with growing pauses.", minimum=0
-    )
-    timeout_s: float = option(Kind.NUMBER, 600.0, "Seconds for one answer.", minimum=0.1)
-    record: str | None = option(
-        Kind.TEXT,
-        None,
-        "File that gets a JSON line for each item. A run that was stopped goes on with what is there; one with other "
-        "settings is refused.",
-    )
-    confidence: float = option(
-        Kind.NUMBER, 0.95, "Level of intervals and tests.", minimum=0.5, maximum=0.9999
-    )
-    json: bool = option(Kind.SWITCH, False, "Write the result as JSON.")
-    output_json: str | None = option(Kind.TEXT, None, "File to write the result to, as JSON.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaskOptions:
-    """Tasks."""
-
-    tasks: tuple[str, ...] = option(
-        Kind.TEXTS,
-        (),
-        "Files (.jsonl, .json, .csv), or folders of them. Default: the demo model's held-out tasks.",
-    )
-    format: str = option(
-        Kind.TEXT,
-        "auto",
-        "Form of the rows; auto tells it by the columns.",
-        choices=("auto", "gsm8k", "choice", "humaneval", "custom"),
-    )
-    limit: int | None = option(Kind.COUNT, None, "Ask the first so many items of each task.", minimum=1)
-    num_fewshot: int = option(Kind.COUNT, 0, "Examples before each question.", minimum=0)
-    fewshot_file: tuple[str, ...] = option(
-        Kind.TEXTS,
-        (),
-        "Files or folders that examples come from, matched by task. Default: the tasks themselves.",
-    )
-    allow_code_execution: bool = option(
-        Kind.SWITCH,
-        False,
-        "Run programs that the model writes. They are locked up as far as the kernel lets them be (docs/accuracy.md).",
-    )
-    code_timeout_s: float = option(Kind.NUMBER, 10.0, "Seconds for one program.", minimum=0.1)
-
-
-@dataclass(frozen=True, kw_only=True)
-class QuestionOptions:
-    """Questions."""
-
-    mode: str = option(
-        Kind.TEXT,
-        "chat",
-        "Chat completions, or completions for base models.",
-        choices=("chat", "completions"),
-    )
-    thinking: bool | None = option(
-        Kind.SWITCH,
-        None,
-        "Ask with thinking on or off. Default: what the task says, else the model's own way.",
-    )
-    max_tokens: int | None = option(
-        Kind.COUNT,
-        None,
-        "Longest answer in tokens, thinking included. Default: what the task says, else 2048.",
-        minimum=1,
-    )
-    temperature: float = option(
-        Kind.NUMBER, 0.0, "Temperature of sampling; 0 takes the likeliest token.", minimum=0
-    )
-    top_p: float | None = option(
-        Kind.NUMBER, None, "Share of the likeliest tokens to sample from.", minimum=0, maximum=1
-    )
-    seed: int = option(
-        Kind.COUNT, 0, "Draws the examples; sent with requests where the temperature is above 0.", minimum=0
-    )
-    system: str = option(Kind.TEXT, "", "System text for items without one.")
-    prompt_template: str | None = option(
-        Kind.TEXT, None, "Text with {question} and {choices} that is asked instead of ours."
-    )
-    stop: tuple[str, ...] = option(
-        Kind.TEXTS, (), "Texts at which an answer ends. In chats they are never looked for in the thinking."
-    )
-    logprobs: int | None = option(
-        Kind.COUNT,
-        None,
-        "Likeliest tokens to ask for at each place, for the KL of two runs; 0 for none. Default: 5 with --baseline.",
-        minimum=0,
-        maximum=20,
-    )
-    extra_body: dict[str, Any] | None = option(Kind.JSON, None, "More fields of each request, before ours.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class BaselineOptions:
-    """Comparison."""
-
-    baseline: str | None = option(Kind.TEXT, None, "Server (URL) or record to compare with, item by item.")
-    baseline_model: str | None = option(Kind.TEXT, None, "As --model, of the baseline.")
-    baseline_api_key_env: str | None = option(Kind.TEXT, None, "As --api-key-env, of the baseline.")
-    baseline_record: str | None = option(Kind.TEXT, None, "As --record, of a baseline that is a server.")
-    gate: float | None = option(
-        Kind.NUMBER,
-        None,
-        "Largest loss against the baseline in points (percent of the items): exit code 1 unless the upper end of the "
-        "loss's confidence interval lies within.",
-        minimum=0,
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class AllOptions(EvalOptions, TaskOptions, QuestionOptions, BaselineOptions):
-    """All flags of `qanat eval`."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +43,7 @@ class Side:
     title: str
     record: Path | None
     settings: Mapping[str, Any]
-    asker: Asker
+    asker: Asker | LikelihoodAsker
     concurrency: int
     code_timeout_s: float
 
@@ -185,8 +51,10 @@ class Side:
         self, items: Sequence[EvalItem], record: Record | None, on_result: Callable[[Result], None]
     ) -> list[Result]:
         """Asks it everything that its record has no answer to. Raises HopelessError as `run_items`."""
-        from qanat.evals.run import run_items
+        from qanat.evals.run import check_scoring, run_items
 
+        if self.asker.settings.scoring != "answer":
+            asyncio.run(check_scoring(self.asker))
         return asyncio.run(
             run_items(
                 items,
@@ -216,40 +84,6 @@ class Plan:
     notes: tuple[str, ...] = ()
 
 
-def check_options(options: AllOptions) -> None:
-    """Refuses flags that mean nothing together.
-
-    Raises:
-        ConfigError: naming the flag.
-    """
-    if options.baseline is None:
-        for name in ("gate", "baseline_model", "baseline_api_key_env", "baseline_record"):
-            if getattr(options, name) is not None:
-                flag = "--" + name.replace("_", "-")
-                raise ConfigError(
-                    f"{flag} needs --baseline: a server or a record to compare with.", param=flag
-                )
-    if options.baseline_record is not None and not is_url(options.baseline or ""):
-        raise ConfigError("--baseline-record: the baseline is a record already.", param="--baseline-record")
-    if options.baseline_record is not None and options.baseline_record == options.record:
-        raise ConfigError(
-            "--baseline-record: each server needs a record of its own.", param="--baseline-record"
-        )
-    if options.fewshot_file and not options.num_fewshot:
-        raise ConfigError("--fewshot-file needs --num-fewshot: how many examples.", param="--fewshot-file")
-    if options.thinking is not None and options.mode == "completions":
-        raise ConfigError(
-            "--thinking is a matter of chats; completions take a text as it is.", param="--thinking"
-        )
-    if options.prompt_template is not None and "{question}" not in options.prompt_template:
-        raise ConfigError("--prompt-template has no {question} in it.", param="--prompt-template")
-
-
-def is_url(text: str) -> bool:
-    """Whether a baseline is a server."""
-    return text.startswith(("http://", "https://"))
-
-
 def make_plan(options: AllOptions) -> Plan:
     """Reads the files, asks the servers for their models.
 
@@ -275,6 +109,8 @@ def make_plan(options: AllOptions) -> Plan:
         else []
     )
     source = [item for file in shown for item in file.items] if shown else None
+    if options.scoring != "answer":
+        _check_choices([*items, *(source or ())], options.scoring)
     examples = choose_examples(every, source, options.num_fewshot, options.seed)
     make = _SideMaker(options, files, shown, examples)
     main = make(options.base_url, options.model, options.api_key_env, options.record)
@@ -286,6 +122,16 @@ def make_plan(options: AllOptions) -> Plan:
             options.baseline, options.baseline_model, options.baseline_api_key_env, options.baseline_record
         )
     return Plan(tuple(items), main, baseline, tuple(_notes(options, items)))
+
+
+def _check_choices(items: Sequence[EvalItem], scoring: str) -> None:
+    for item in items:
+        if item.check != "choice":
+            raise ConfigError(
+                f"--scoring {scoring} is for multiple choice only; the item {item.item_id} of {item.task} is judged "
+                f"by: {item.check}.",
+                param="--scoring",
+            )
 
 
 def _notes(options: AllOptions, items: Sequence[EvalItem]) -> Iterator[str]:
@@ -338,17 +184,37 @@ class _SideMaker:
     examples: Examples
 
     def __call__(self, url: str, model: str | None, key_variable: str | None, record: str | None) -> Side:
-        from qanat.evals.asking import Asker, AskSettings, model_of
+        from qanat.evals.asking import Asker
+        from qanat.evals.likelihood import LikelihoodAsker
+        from qanat.evals.sending import Caller, model_of
 
         options = self.options
         exchange = self._exchange(url, key_variable)
         model = model or asyncio.run(model_of(exchange, min(options.timeout_s, START_TIMEOUT_S)))
+        settings = self._settings(model)
+        caller = Caller(exchange, options.timeout_s, options.retries)
+        make = LikelihoodAsker if options.scoring.startswith("likelihood") else Asker
+        told = self._told(str(exchange.address), model, settings.logprobs)
+        path = Path(record).expanduser() if record else None
+        return Side(
+            f"{model} at {exchange.address}",
+            path,
+            told,
+            make(caller, settings, self.examples),
+            options.concurrency,
+            options.code_timeout_s,
+        )
+
+    def _settings(self, model: str) -> AskSettings:
+        from qanat.evals.asking import NUM_LETTER_LOGPROBS, AskSettings
+
+        options = self.options
         logprobs = options.logprobs
         if logprobs is None:
             logprobs = DEFAULT_LOGPROBS if options.baseline is not None else 0
         settings = AskSettings(
             model=model,
-            is_chat=options.mode == "chat",
+            is_chat=mode_of(options) == "chat",
             is_thinking=options.thinking,
             max_tokens=options.max_tokens,
             temperature=options.temperature,
@@ -358,14 +224,12 @@ class _SideMaker:
             template=options.prompt_template,
             stops=tuple(options.stop),
             logprobs=logprobs,
+            scoring=cast("Scoring", options.scoring),
             extra_body=options.extra_body or {},
         )
-        asker = Asker(exchange, settings, self.examples, options.timeout_s, options.retries)
-        told = self._told(str(exchange.address), model, logprobs)
-        path = Path(record).expanduser() if record else None
-        return Side(
-            f"{model} at {exchange.address}", path, told, asker, options.concurrency, options.code_timeout_s
-        )
+        if options.scoring != "letter":
+            return settings
+        return replace(settings, is_thinking=False, max_tokens=1, logprobs=NUM_LETTER_LOGPROBS)
 
     def _exchange(self, url: str, key_variable: str | None) -> Exchange:
         from qanat.cli.connection import key_of, trust_of
@@ -380,14 +244,16 @@ class _SideMaker:
         """Settings that change answers or verdicts; how many are asked, and how fast, is not among them."""
         options = self.options
         names = (
-            "mode", "thinking", "max_tokens", "temperature", "top_p", "seed", "system", "prompt_template", "stop",
+            "thinking", "max_tokens", "temperature", "top_p", "seed", "system", "prompt_template", "stop",
             "extra_body", "num_fewshot", "format", "code_timeout_s",
         )  # fmt: skip
         return {
             "base_url": address,
             "model": model,
+            "mode": mode_of(options),
             "logprobs": logprobs,
             **{name: getattr(options, name) for name in names},
+            **({"scoring": options.scoring} if options.scoring != "answer" else {}),
             "tasks": {file.path.name: file.digest[:16] for file in self.files},
             "fewshot_file": {file.path.name: file.digest[:16] for file in self.shown},
         }

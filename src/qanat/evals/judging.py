@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from qanat.evals.choices import Scoring, likeliest
 from qanat.evals.extraction import cut_at, letter_of, normalised, number_of, program_of
 from qanat.evals.item import EvalItem
 from qanat.evals.replies import Reply
@@ -40,6 +41,7 @@ def judge(
     *,
     stops: tuple[str, ...] = (),
     is_chat: bool = True,
+    scoring: Scoring = "answer",
     code_timeout_s: float = 10.0,
 ) -> Judgement:
     """The verdict on an answer.
@@ -52,8 +54,12 @@ def judge(
         reply: the answer.
         stops: texts that end an answer; applied here, to what is not thinking.
         is_chat: False for a completion, which goes on where the prompt ends.
+        scoring: what a choice is judged by, where the answer has scores.
         code_timeout_s: for a program. Programs are run only for items whose check is code.
     """
+    if reply.scores is not None:
+        letter = likeliest(item, reply.scores, scoring)
+        return Judgement("right" if is_right(item, letter) else "wrong", letter)
     text, is_stopped = cut_at(reply.text, stops)
     if reply.finish_reason == "length" and not is_stopped:
         return Judgement("cut", extract(item, reply, text) if item.check != "code" else None)

@@ -10,12 +10,31 @@ from random import Random
 from typing import Any
 
 from qanat.core.errors import ConfigError
+from qanat.evals.choices import Scoring
 from qanat.evals.item import LETTERS, EvalItem
 
 CHINESE = re.compile(r"[\u3400-\u9fff]")
 COMPLETION_STOPS = ("\nQuestion:", "\n问题：")
 """What a completion goes on with once it has answered: the next example."""
 _CODE_REQUEST = "Complete this Python function. Answer with the whole function in one code block."
+
+
+@dataclass(frozen=True)
+class Wording:
+    """How questions are put.
+
+    Args:
+        system: system text for items without one.
+        template: text with {question} and {choices} in the place of ours.
+        scoring: what choices are judged by, which says what form the answer shall have.
+    """
+
+    system: str = ""
+    template: str | None = None
+    scoring: Scoring = "answer"
+
+
+OURS = Wording()
 
 
 @dataclass(frozen=True)
@@ -69,28 +88,17 @@ def choose_examples(
     )
 
 
-def request_text(item: EvalItem, template: str | None = None) -> str:
-    """The question with its choices and what form the answer shall have.
-
-    Args:
-        item: that is asked.
-        template: text with {question} and {choices} in the place of ours.
-    """
+def request_text(item: EvalItem, wording: Wording = OURS, *, is_chat: bool = True) -> str:
+    """The question with its choices and what form the answer shall have; a completion's form is shown by examples."""
     listed = "\n".join(f"{letter}. {text}" for letter, text in zip(LETTERS, item.choices, strict=False))
-    if template is not None:
-        return template.replace("{question}", item.question).replace("{choices}", listed)
-    is_chinese = bool(CHINESE.search(item.question))
+    if wording.template is not None:
+        return wording.template.replace("{question}", item.question).replace("{choices}", listed)
     if item.check == "choice":
-        hint = (
-            "请选出正确选项，并以“答案是A”的形式作答。"
-            if is_chinese
-            else 'Choose the right one and end with its letter, as in "The answer is A".'
-        )
-        return f"{item.question}\n{listed}\n{hint}"
+        return _choice_text(item, listed, wording.scoring, is_chat=is_chat)
     if item.check == "number":
         hint = (
             "请逐步推理，并以“答案是<数字>”结尾。"
-            if is_chinese
+            if is_chinese(item)
             else 'Think step by step and end with the result, as in "The answer is 12".'
         )
         return f"{item.question}\n{hint}"
@@ -99,8 +107,30 @@ def request_text(item: EvalItem, template: str | None = None) -> str:
     return item.question
 
 
-def shown_answer(item: EvalItem) -> str:
+def _choice_text(item: EvalItem, listed: str, scoring: Scoring, *, is_chat: bool) -> str:
+    if scoring == "letter" and not is_chat:
+        return f"{item.question}\n{listed}"
+    if scoring == "letter":
+        hint = (
+            "只回答正确选项的字母。" if is_chinese(item) else "Answer with the letter of the right one only."
+        )
+    elif scoring == "answer":
+        hint = (
+            "请选出正确选项，并以“答案是A”的形式作答。"
+            if is_chinese(item)
+            else 'Choose the right one and end with its letter, as in "The answer is A".'
+        )
+    else:
+        return item.question
+    return f"{item.question}\n{listed}\n{hint}"
+
+
+def shown_answer(item: EvalItem, scoring: Scoring = "answer") -> str:
     """The answer of an example."""
+    if scoring == "letter":
+        return item.answers[0]
+    if scoring != "answer":
+        return item.choices[LETTERS.index(item.answers[0])]
     if item.check == "code":
         return f"```python\n{item.solution.rstrip()}\n```"
     if item.solution:
@@ -108,27 +138,30 @@ def shown_answer(item: EvalItem) -> str:
     answer = item.answers[0]
     if item.check not in ("choice", "number"):
         return answer
-    return f"答案是{answer}" if CHINESE.search(item.question) else f"The answer is {answer}"
+    return f"答案是{answer}" if is_chinese(item) else f"The answer is {answer}"
+
+
+def choice_texts(item: EvalItem) -> list[str]:
+    """Each choice as it goes on behind a completion's prompt."""
+    return [_gap(item) + choice for choice in item.choices]
 
 
 def chat_messages(
-    item: EvalItem, examples: Sequence[EvalItem] = (), *, system: str = "", template: str | None = None
+    item: EvalItem, examples: Sequence[EvalItem] = (), wording: Wording = OURS
 ) -> list[dict[str, Any]]:
     """The conversation that ends with the question; an item with messages of its own is asked as it stands."""
     if item.messages:
         return [dict(message) for message in item.messages]
     messages = []
-    if item.system or system:
-        messages.append({"role": "system", "content": item.system or system})
+    if item.system or wording.system:
+        messages.append({"role": "system", "content": item.system or wording.system})
     for one in examples:
-        messages.append({"role": "user", "content": request_text(one, template)})
-        messages.append({"role": "assistant", "content": shown_answer(one)})
-    return [*messages, {"role": "user", "content": request_text(item, template)}]
+        messages.append({"role": "user", "content": request_text(one, wording)})
+        messages.append({"role": "assistant", "content": shown_answer(one, wording.scoring)})
+    return [*messages, {"role": "user", "content": request_text(item, wording)}]
 
 
-def completion_text(
-    item: EvalItem, examples: Sequence[EvalItem] = (), *, system: str = "", template: str | None = None
-) -> str:
+def completion_text(item: EvalItem, examples: Sequence[EvalItem] = (), wording: Wording = OURS) -> str:
     """One text that a base model goes on with.
 
     Raises:
@@ -141,10 +174,24 @@ def completion_text(
     if item.check == "code":  # the model goes on with the function itself
         shown = "".join(f"{one.solution.rstrip()}\n\n\n" for one in examples)
         return shown + item.question
-    asked, answered = ("问题：", "答案：") if CHINESE.search(item.question) else ("Question: ", "Answer:")
-    blocks = [system or item.system] if system or item.system else []
-    blocks += [f"{asked}{request_text(one, template)}\n{answered} {shown_answer(one)}" for one in examples]
-    return "\n\n".join([*blocks, f"{asked}{request_text(item, template)}\n{answered}"])
+    asked, answered = ("问题：", "答案：") if is_chinese(item) else ("Question: ", "Answer:")
+    system, scoring = wording.system or item.system, wording.scoring
+    gap = " " if scoring == "answer" else _gap(item)
+    blocks = [system] if system else []
+    for one in examples:
+        shown = request_text(one, wording, is_chat=False)
+        blocks.append(f"{asked}{shown}\n{answered}{gap}{shown_answer(one, scoring)}")
+    return "\n\n".join([*blocks, f"{asked}{request_text(item, wording, is_chat=False)}\n{answered}"])
+
+
+def is_chinese(item: EvalItem) -> bool:
+    """Whether the question is; then so is what is said around it."""
+    return bool(CHINESE.search(item.question))
+
+
+def _gap(item: EvalItem) -> str:
+    """What stands between a prompt and the answer that is scored."""
+    return "" if is_chinese(item) else " "
 
 
 def wire_messages(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -37,6 +37,7 @@ class Result:
         note: why there is no answer, or why a program failed.
         open_layers: what a program could not be kept from.
         tokens, chances: first tokens with their likeliest alternatives (log-probabilities).
+        scores: log-probability of each choice by its letter, where choices are judged by that.
         duration_s: from the first try to the answer.
     """
 
@@ -56,6 +57,7 @@ class Result:
     open_layers: tuple[str, ...] = ()
     tokens: tuple[str, ...] = ()
     chances: tuple[dict[str, float], ...] = ()
+    scores: dict[str, float] = field(default_factory=dict)
     duration_s: float = 0.0
 
     @property

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +16,17 @@ TokenChances = dict[str, float]
 
 class MisfitError(ValueError):
     """An answer is not of the shape that the API gives it."""
+
+
+@contextlib.contextmanager
+def reading() -> Iterator[None]:
+    """Whatever goes wrong within says that the answer has another shape (MisfitError)."""
+    try:
+        yield
+    except MisfitError:
+        raise
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise MisfitError(f"the answer has another shape ({type(error).__name__}: {error})") from None
 
 
 @dataclass(frozen=True)
@@ -29,6 +41,7 @@ class Reply:
         usage: as the server counts it; empty where it does not.
         tokens: text of the first tokens, where log-probabilities were asked for.
         chances: the likeliest tokens at the places of `tokens`.
+        scores: log-probability of each choice by its letter, where that was asked for.
     """
 
     text: str
@@ -38,6 +51,7 @@ class Reply:
     usage: Mapping[str, Any] = field(default_factory=dict)
     tokens: tuple[str, ...] = ()
     chances: tuple[TokenChances, ...] = ()
+    scores: Mapping[str, float] | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -56,7 +70,7 @@ def read_reply(body: bytes, *, is_chat: bool, max_places: int = 0) -> Reply:
     Raises:
         MisfitError: it has another shape.
     """
-    try:
+    with reading():
         value = json.loads(body)
         if value.get("error"):
             raise MisfitError(f"an error with status 200: {value['error']}")
@@ -74,11 +88,8 @@ def read_reply(body: bytes, *, is_chat: bool, max_places: int = 0) -> Reply:
             (call["function"]["name"], call["function"].get("arguments") or "{}")
             for call in message.get("tool_calls") or ()
         )
-    except MisfitError:
-        raise
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise MisfitError(f"the answer has another shape ({type(error).__name__}: {error})") from None
-    return Reply(text, own_thinking or thinking, calls, reason, usage, tokens, chances)
+        return Reply(text, own_thinking or thinking, calls, reason, usage, tokens, chances)
+    raise AssertionError("what goes wrong raises")
 
 
 def _chances(logprobs: Any, max_places: int) -> tuple[tuple[str, ...], tuple[TokenChances, ...]]:

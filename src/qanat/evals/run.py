@@ -6,16 +6,60 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
-from qanat.evals.asking import Asker, Unanswered
+from qanat.evals.asking import AskSettings
 from qanat.evals.item import EvalItem
 from qanat.evals.judging import Judgement, judge
 from qanat.evals.record import Record, Result
+from qanat.evals.replies import Reply
+from qanat.evals.sending import HopelessError, Unanswered
+
+PROBE = EvalItem(task="", item_id="", check="choice", question="Which is it?", choices=("This", "That"))
+"""Asked before anything else, where choices are scored."""
+
+
+class Asking(Protocol):
+    """Asks one server; `Asker` and `LikelihoodAsker` do."""
+
+    settings: AskSettings
+
+    def body(self, item: EvalItem) -> dict[str, Any]:
+        """What is sent for an item."""
+        ...
+
+    async def ask(self, item: EvalItem) -> Reply:
+        """The answer. Raises Unanswered and HopelessError."""
+        ...
+
+
+async def check_scoring(asker: Asking) -> None:
+    """Asks for the scores of choices once.
+
+    Raises:
+        HopelessError: the server gives none; says what else can be done.
+    """
+    try:
+        await asker.ask(PROBE)
+    except (Unanswered, HopelessError) as error:
+        is_letter = asker.settings.scoring == "letter"
+        needed = (
+            "log-probabilities of the 20 likeliest tokens"
+            if is_letter
+            else "/tokenize, and echo with logprobs"
+        )
+        other = (
+            "answer judges by the answers' words" if is_letter else "letter asks for one token of each answer"
+        )
+        raise HopelessError(
+            f"the server cannot score choices: {str(error).rstrip('.')}. --scoring {asker.settings.scoring} needs "
+            f"{needed}, as Qanat and vLLM have; --scoring {other}."
+        ) from None
 
 
 async def run_items(
     items: Sequence[EvalItem],
-    asker: Asker,
+    asker: Asking,
     *,
     concurrency: int,
     code_timeout_s: float,
@@ -59,7 +103,9 @@ async def run_items(
     return [done[item.key] for item in items]
 
 
-async def _result(item: EvalItem, asker: Asker, programs: asyncio.Semaphore, code_timeout_s: float) -> Result:
+async def _result(
+    item: EvalItem, asker: Asking, programs: asyncio.Semaphore, code_timeout_s: float
+) -> Result:
     body = asker.body(item)
     prompt = body.get("messages", body.get("prompt"))
     expected, started = item.answers, time.monotonic()
@@ -81,7 +127,14 @@ async def _result(item: EvalItem, asker: Asker, programs: asyncio.Semaphore, cod
 
     def judged() -> Judgement:
         stops = settings.stops_of(item)
-        return judge(item, reply, stops=stops, is_chat=settings.is_chat, code_timeout_s=code_timeout_s)
+        return judge(
+            item,
+            reply,
+            stops=stops,
+            is_chat=settings.is_chat,
+            scoring=settings.scoring,
+            code_timeout_s=code_timeout_s,
+        )
 
     if item.code is None:
         judgement = judged()
@@ -105,5 +158,6 @@ async def _result(item: EvalItem, asker: Asker, programs: asyncio.Semaphore, cod
         open_layers=judgement.open_layers,
         tokens=reply.tokens,
         chances=reply.chances,
+        scores=dict(reply.scores or {}),
         duration_s=duration_s,
     )
