@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from qanat.server.web.page import read_files
 from tests.e2e.test_processes import gauge, holds_within, is_running
 from tests.support.server_process import ServerProcess
 from tests.support.startup_script import UNHURRIED, with_startup_script
@@ -118,6 +119,8 @@ def test_both_serve_the_same_and_count_as_one(demo_model: Path) -> None:
 
         until_each(server, ask)
 
+        page = {path: file.etag for path, file in read_files().items()}
+
         def look() -> int:
             with httpx.Client(timeout=WAIT_S) as client:
                 response = client.get(f"{server.base_url}/metrics")
@@ -138,6 +141,14 @@ def test_both_serve_the_same_and_count_as_one(demo_model: Path) -> None:
                 assert holds_within(WAIT_S, lambda: counts() == expected_counts), counts()
                 plan: dict[str, Any] = client.get(f"{server.base_url}/v1/plan").json()
                 assert plan["settings"]["parallel"]["num_front_ends"] == 2
+                assert {path: client.get(server.base_url + path).headers["etag"] for path in page} == page
+
+                def outputs() -> list[int]:
+                    """Tokens of each request; likewise."""
+                    told = client.get(f"{server.base_url}/requests", headers={"Authorization": "Bearer boss"})
+                    return [one["num_output_tokens"] for one in told.json()["requests"]]
+
+                assert holds_within(WAIT_S, lambda: outputs() == [8] * num_requests), outputs()
                 return number
 
         until_each(server, look)

@@ -124,14 +124,34 @@ def test_panels_have_numbers_of_their_own_and_do_not_overlap() -> None:
     assert len(cells) == len(set(cells)) and max(x for x, _ in cells) < 24
 
 
-def test_promtool_takes_the_rules_and_they_fire_when_they_should(tmp_path: Path) -> None:
-    promtool = shutil.which("promtool")
-    if promtool is None:
+def promtool(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs it in this folder; skips the test where it is not installed."""
+    program = shutil.which("promtool")
+    if program is None:
         pytest.skip("promtool, which comes with Prometheus, is not installed")
+    return subprocess.run([program, *arguments], cwd=folder, capture_output=True, text=True, timeout=120)
+
+
+def test_promtool_takes_the_rules_and_they_fire_when_they_should(tmp_path: Path) -> None:
     for path in (FOLDER / "alerts.yaml", RULES_TEST):
         shutil.copy(path, tmp_path)
     for arguments in (("check", "rules", "alerts.yaml"), ("test", "rules", RULES_TEST.name)):
-        done = subprocess.run(
-            [promtool, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=60
-        )
+        done = promtool(tmp_path, *arguments)
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+def as_rules(expressions: list[str]) -> str:
+    """Recording rules, which promtool reads, of queries in which Grafana has filled in its variables."""
+    filled = [one.replace("$__rate_interval", "1m").replace("$__range", "1h") for one in expressions]
+    queries = [re.sub(r"\$(\w+)", "any", one) for one in filled]
+    recorded = [{"record": f"query:{number}", "expr": one} for number, one in enumerate(queries)]
+    return yaml.safe_dump({"groups": [{"name": "dashboard", "rules": recorded}]})
+
+
+def test_promtool_parses_every_query_of_the_dashboard(tmp_path: Path) -> None:
+    queries = [target["expr"] for panel in dashboard()["panels"] for target in panel["targets"]]
+    (tmp_path / "queries.yaml").write_text(as_rules(queries))
+    done = promtool(tmp_path, "check", "rules", "queries.yaml")
+    assert done.returncode == 0 and f"{len(queries)} rules found" in done.stdout, done.stdout + done.stderr
+    (tmp_path / "wrong.yaml").write_text(as_rules(["sum(rate(vllm:prompt_tokens_total[5m])"]))
+    assert promtool(tmp_path, "check", "rules", "wrong.yaml").returncode != 0

@@ -13,7 +13,7 @@ from qanat.config.engine_config import ServerOptions
 from qanat.core.errors import ConfigError
 from qanat.server.app import build_app
 from qanat.server.cors import check_cors
-from qanat.server.gate import ADMIN_PATHS, OPEN_PATHS
+from qanat.server.gate import ADMIN_PATHS, OPEN_PATHS, WATCH_PATHS
 from qanat.server.keys import Keys
 from tests.server.test_errors import refuse, still_serves
 from tests.support.app_server import AppServer, serving
@@ -57,7 +57,7 @@ def test_the_lists_of_paths_name_routes(routes: list[tuple[str, str]]) -> None:
     paths = {path for _, path in routes}
     assert OPEN_PATHS == PUBLIC
     assert paths >= OPEN_PATHS | ADMIN_PATHS
-    assert not OPEN_PATHS & ADMIN_PATHS
+    assert not OPEN_PATHS & (ADMIN_PATHS | WATCH_PATHS)
     assert len(paths) > 10
 
 
@@ -76,7 +76,11 @@ def test_every_route_knows_users_from_operators(locked: AppServer, routes: list[
     for method, path in routes:
         for key in LOCKED.api_key:
             status = locked.http.request(method, path, headers=bearer(key)).status_code
-            assert status != 401 and (status == 403) == (path in ADMIN_PATHS), (method, path, status)
+            assert status != 401 and (status == 403) == (path in ADMIN_PATHS | WATCH_PATHS), (
+                method,
+                path,
+                status,
+            )
         status = locked.http.request(method, path, headers=bearer("admin-key")).status_code
         assert status not in (401, 403), (method, path, status)
 

@@ -73,6 +73,7 @@ class App:
             Route("/v1/models", status.models),
             Route("/v1/models/{model:path}", status.model),
             Route("/usage", status.usage),
+            Route("/requests", status.requests),
             Route("/health", status.health),
             Route("/ping", status.health, methods=["GET", "POST"]),
             Route("/ready", status.ready),

@@ -143,8 +143,12 @@ class GenerationEndpoint(Generic[Chunk]):
                 watch.tap = lease.add
                 engine_ids = [generation.request_id for generation in plan.generations]
                 names = {request_id, *map(reply_id_of, engine_ids)}
-                with self._service.running.listed(names, engine_ids):
-                    await self._carry_out(plan, output, watch)
+                usage = UsageTally(plan.generations)
+                with (
+                    self._service.running.listed(names, engine_ids),
+                    self._service.recent.noted(request_id, lambda: (usage.timing(watch), usage.total())),
+                ):
+                    await self._carry_out(plan, output, watch, usage)
         except QanatError as error:
             desk.refuse(caller, error)
             await output.fail(error)
@@ -152,12 +156,14 @@ class GenerationEndpoint(Generic[Chunk]):
             log.exception("request %s failed", request_id)
             await output.fail(QanatError("Something went wrong in the server; its log has the details."))
 
-    async def _carry_out(self, plan: Plan[Chunk], output: _Output, watch: Stopwatch) -> None:
+    async def _carry_out(
+        self, plan: Plan[Chunk], output: _Output, watch: Stopwatch, usage: UsageTally
+    ) -> None:
         try:
             if plan.is_stream:
-                await self._stream(plan, output, watch)
+                await self._stream(plan, output, watch, usage)
             else:
-                await self._whole(plan, output, watch)
+                await self._whole(plan, output, watch, usage)
         except QanatError as error:
             if isinstance(error, StructuredOutputError) and error.param != TOOLS_FIELD:
                 error.param = plan.form_field or error.param
@@ -168,8 +174,7 @@ class GenerationEndpoint(Generic[Chunk]):
         service = self._service
         return reply_events(service.engine, plan.generations, plan.make_assembler, watch, service.turnstile)
 
-    async def _whole(self, plan: Plan[Chunk], output: _Output, watch: Stopwatch) -> None:
-        usage = UsageTally(plan.generations)
+    async def _whole(self, plan: Plan[Chunk], output: _Output, watch: Stopwatch, usage: UsageTally) -> None:
         chunks: list[Chunk] = []
         async with contextlib.aclosing(self._steps(plan, watch)) as steps:
             async for step in steps:
@@ -178,8 +183,7 @@ class GenerationEndpoint(Generic[Chunk]):
         body = plan.reply.whole(chunks, usage.total())
         await output.whole(msgspec.structs.replace(body, timing=usage.timing(watch)))
 
-    async def _stream(self, plan: Plan[Chunk], output: _Output, watch: Stopwatch) -> None:
-        usage = UsageTally(plan.generations)
+    async def _stream(self, plan: Plan[Chunk], output: _Output, watch: Stopwatch, usage: UsageTally) -> None:
         async with contextlib.aclosing(self._steps(plan, watch)) as steps:
             async for step in steps:
                 usage.add(step)

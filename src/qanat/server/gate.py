@@ -18,6 +18,9 @@ OPEN_PATHS = frozenset({"/health", "/ping", "/ready", "/version", "/metrics"})
 ADMIN_PATHS = frozenset({"/abort", "/reset_prefix_cache", "/start_profile", "/stop_profile"})
 """Paths that change what the server does for others. They need an admin key, also where no other key is asked for."""
 
+WATCH_PATHS = frozenset({"/requests"})
+"""Paths that show what others do. They need an admin key, unless no key of any kind is set."""
+
 
 class Gate:
     """Wraps the application.
@@ -25,7 +28,7 @@ class Gate:
     Args:
         app: what lies behind.
         keys: if they are required, one must be sent as a bearer token, else all requests may pass. An admin's is
-            needed for ADMIN_PATHS and good for every other path too.
+            needed for ADMIN_PATHS and WATCH_PATHS and good for every other path too.
     """
 
     def __init__(self, app: ASGIApp, keys: Keys) -> None:
@@ -58,7 +61,7 @@ class Gate:
         path, keys = scope["path"], self._keys
         scheme, _, key = (header(scope, b"authorization") or "").partition(" ")
         caller = await keys.find(key.strip()) if scheme.lower() == "bearer" else None
-        if path not in ADMIN_PATHS:
+        if not self._needs_admin(path):
             if caller is None and keys.is_required and path not in OPEN_PATHS:
                 return AuthenticationError("The API key is missing or wrong.")
             return caller or keys.anonymous
@@ -71,3 +74,8 @@ class Gate:
         if caller is not None:
             return ForbiddenError(f"{path} needs an admin key (--admin-api-key), not an API key.")
         return AuthenticationError("The admin key is missing or wrong.")
+
+    def _needs_admin(self, path: str) -> bool:
+        if path in WATCH_PATHS:
+            return self._keys.is_required or self._keys.has_admins
+        return path in ADMIN_PATHS

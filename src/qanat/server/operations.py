@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from qanat.server.actions import AbortAnswer, AbortRequestBody, PrefixCacheReset, ProfileEnded, ProfileStarted
+from qanat.server.recent import RequestList
 from qanat.server.requests import ChatRequest, CompletionRequest
 from qanat.server.responses import ChatChunk, ChatCompletion, Completion
 from qanat.server.status import ModelCard, ModelList, PlanReport, Status, Version
@@ -124,6 +125,13 @@ OPERATIONS: tuple[Operation, ...] = (
         answer_statuses=(503,),
     ),
     Operation("GET", "/usage", "What one's key has used; for an admin all keys.", UsageReport),
+    Operation(
+        "GET",
+        "/requests",
+        "Where the time of requests went lately.",
+        RequestList,
+        statuses=(401, 403, 500, 503),
+    ),
     Operation("GET", "/version", "Qanat's version.", Version, statuses=_PROBE),
     Operation("GET", "/metrics", "Prometheus text.", statuses=_PROBE, media_type="text/plain"),
     Operation(

@@ -16,6 +16,7 @@ from qanat.server.caller import Caller
 from qanat.server.deadlines import TimeoutParts, timeouts_of
 from qanat.server.desk import Desk, LocalDesk
 from qanat.server.encoding import PromptEncoder
+from qanat.server.recent import RecentRequests
 from qanat.server.renderer import ChatRenderer, load_template
 from qanat.server.requests import GenerationRequest
 from qanat.server.running import RunningRequests
@@ -40,6 +41,7 @@ class Service:
         max_body_bytes: larger request bodies are refused.
         siblings: all processes that serve the address.
         running: generations by request id.
+        recent: what requests took lately.
         desk: holds callers to their bounds, and counts.
         default_timeout_s: for requests that do not say how long they may take; None for no bound.
         turnstile: spreads the beginnings of requests over turns of the event loop.
@@ -55,6 +57,7 @@ class Service:
     max_body_bytes: int
     siblings: Siblings
     running: RunningRequests = field(default_factory=RunningRequests)
+    recent: RecentRequests = field(default_factory=RecentRequests)
     call_format: CallFormat | None = None
     reads_auto_calls: bool = True
     desk: Desk = field(default_factory=LocalDesk)
@@ -92,8 +95,8 @@ class Service:
         tags = None if options.reasoning_parser == "none" else ThinkTags.of(tokenizer)
         family = engine.config.model.model_family
         call_format = choose_format(options.tool_call_parser, family, tokenizer.chat_template)
-        running = RunningRequests()
-        alone = Alone(engine, running)
+        running, recent = RunningRequests(), RecentRequests()
+        alone = Alone(engine, running, recent)
         return cls(
             engine,
             encoder,
@@ -103,6 +106,7 @@ class Service:
             options.max_request_bytes,
             alone if company is None else company.siblings(alone),
             running,
+            recent,
             call_format=call_format,
             reads_auto_calls=options.enable_auto_tool_choice,
             desk=LocalDesk() if company is None else company.desk,

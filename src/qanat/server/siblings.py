@@ -10,6 +10,7 @@ from qanat.engine.async_engine import AsyncEngine
 from qanat.engine.core_line import EngineHealth
 from qanat.engine.metrics import EngineStats
 from qanat.server.desk import Desk
+from qanat.server.recent import RecentRequests, RequestRecord
 from qanat.server.running import RunningRequests
 
 
@@ -28,6 +29,10 @@ class Siblings(Protocol):
         """Ends what runs under this id, wherever; returns how many prompts that were."""
         ...
 
+    async def requests(self) -> list[RequestRecord]:
+        """What requests took lately; see `qanat.server.recent`."""
+        ...
+
 
 class Alone:
     """A server that is one process; also the own part of one that is several.
@@ -35,11 +40,13 @@ class Alone:
     Args:
         engine: generates.
         running: which generations run for which request id.
+        recent: what requests took lately.
     """
 
-    def __init__(self, engine: AsyncEngine, running: RunningRequests) -> None:
+    def __init__(self, engine: AsyncEngine, running: RunningRequests, recent: RecentRequests) -> None:
         self._engine = engine
         self._running = running
+        self._recent = recent
 
     async def stats(self) -> EngineStats:
         """See `Siblings`."""
@@ -52,6 +59,10 @@ class Alone:
     async def abort(self, request_id: str) -> int:
         """See `Siblings`."""
         return sum([await self._engine.abort(engine_id) for engine_id in self._running.find(request_id)])
+
+    async def requests(self) -> list[RequestRecord]:
+        """See `Siblings`."""
+        return self._recent.records()
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from qanat.core.errors import NotFoundError
 from qanat.core.memory_plan import Capacity
 from qanat.engine.core_line import EngineHealth
 from qanat.server.caller import caller_of
+from qanat.server.recent import RequestList
 from qanat.server.service import Service
 
 WELCOMING = ("ok", "degraded")
@@ -149,6 +150,10 @@ class StatusEndpoints:
     async def usage(self, request: Request) -> Response:
         """GET /usage: each sees its own account, an admin everybody's."""
         return json_response(await self._service.desk.usage(caller_of(request.scope)))
+
+    async def requests(self, _: Request) -> Response:
+        """GET /requests: where the time of requests went lately, whoever sent them."""
+        return json_response(RequestList(await self._service.siblings.requests()))
 
     async def plan(self, request: Request) -> Response:
         """GET /v1/plan: how the settings came about and where the memory went."""

@@ -26,10 +26,12 @@ from qanat.server.front_ends.words import (
     AbortQuestion,
     Gathered,
     HealthQuestion,
+    RequestsAnswer,
     StatsAnswer,
     StatsQuestion,
     Word,
 )
+from qanat.server.recent import RequestRecord
 from qanat.server.siblings import Alone
 from qanat.structured.compiler import CompileStats
 from tests.support.step_loop import make_request
@@ -86,6 +88,10 @@ def test_figures_of_the_engine_are_of_who_has_heard_most_and_never_of_earlier() 
             assert sum(one.histograms["request_params_max_tokens"].counts) == 3
 
 
+def record(name: str, age_s: float) -> RequestRecord:
+    return RequestRecord(name, age_s, 1.0, False, 0.1, 0.2, 0.3, 0.4, 4, 0, 5)
+
+
 class KnownFigures(Alone):
     """The own part of a front end whose figures do not change."""
 
@@ -103,6 +109,10 @@ class KnownFigures(Alone):
     async def abort(self, request_id: str) -> int:
         """See `Alone`."""
         return self._num_aborted
+
+    async def requests(self) -> list[RequestRecord]:
+        """See `Alone`."""
+        return [record("own", 3.0)]
 
 
 @contextlib.asynccontextmanager
@@ -152,3 +162,16 @@ async def test_the_last_counts_of_a_front_end_that_stands_still_count_on() -> No
         front_end.stats = counted([1])
         assert await answer_of(front_end, StatsQuestion()) == StatsAnswer(counted([1]), is_current=False)
     await process.wait()
+
+
+@pytest.mark.asyncio
+async def test_requests_of_all_are_one_list_and_of_who_is_silent_there_are_none() -> None:
+    others = [
+        RequestsAnswer([record("newest", 1.0), record("oldest", 9.0)]),
+        RequestsAnswer([record("next", 2.0)]),
+    ]
+    async with parent([Gathered([*others])]) as line:
+        together = Together(line, KnownFigures())
+        assert [one.id for one in await together.requests()] == ["newest", "next", "own", "oldest"]
+        line.close()
+        assert [one.id for one in await together.requests()] == ["own"]

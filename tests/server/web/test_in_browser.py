@@ -185,7 +185,7 @@ def test_the_live_view_shows_the_servers_figures(
     visit.page.locator("#tab-dashboard").click()
     expect(visit.page.locator("#tiles .value").first).to_have_text("0")
     expect(visit.page.locator("#charts svg")).to_have_count(6)
-    expect(visit.page.locator("#waterfall .rows li")).to_have_count(1)
+    expect(visit.page.locator("#waterfall .rows .title").first).to_have_text("hi")
     expect(visit.page.locator("#memory-map .map rect").nth(1)).to_be_attached()
     assert visit.page.evaluate("document.documentElement.lang") == {"zh-CN": "zh-CN", "en-US": "en"}[locale]
     assert visit.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
@@ -193,6 +193,55 @@ def test_the_live_view_shows_the_servers_figures(
     assert (background == "rgb(19, 24, 24)") == (scheme == "dark")
     visit.page.select_option("#language", "zh")
     expect(visit.page.locator("#tab-chat")).to_have_text("对话")
+    visit.close(server.url)
+
+
+def test_the_requests_of_others_are_shown_without_their_words(browser: Any, server: AppServer) -> None:
+    server.say([CLOSE, "ok"])
+    headers = {"X-Request-Id": "somebody-else-1"}
+    body = {"messages": [{"role": "user", "content": "their secret"}]}
+    server.http.post("/v1/chat/completions", json=body, headers=headers).raise_for_status()
+    visit = Visit(browser, server.url)
+    visit.ask("my question")
+    visit.wait_for_answer()
+    visit.page.locator("#tab-dashboard").click()
+    expect(visit.page.locator("#waterfall .rows .title").nth(0)).to_have_text("my question")
+    expect(visit.page.locator("#waterfall .rows .title").nth(1)).to_have_text("somebody")
+    assert "secret" not in visit.page.content()
+    visit.close(server.url)
+
+
+def test_without_an_admin_key_the_page_shows_its_own_requests(browser: Any) -> None:
+    with serving(ServerOptions(admin_api_key=("boss",))) as guarded:
+        guarded.http.post("/v1/completions", json={"prompt": "x", "max_tokens": 1}).raise_for_status()
+        visit = Visit(browser, guarded.url)
+        visit.page.locator("#tab-dashboard").click()
+        expect(visit.page.locator("#waterfall .hint")).to_contain_text("with an admin key")
+        expect(visit.page.locator("#waterfall .rows li")).to_have_count(0)
+        visit.page.locator("#tab-chat").click()
+        visit.page.fill("#api-key", "boss")
+        visit.page.press("#api-key", "Tab")
+        visit.page.locator("#tab-dashboard").click()
+        expect(visit.page.locator("#waterfall .rows li")).to_have_count(1)
+        visit.close(guarded.url)
+
+
+def test_in_a_narrow_window_panels_take_the_keyboard_and_give_it_back(
+    browser: Any, server: AppServer
+) -> None:
+    visit = Visit(browser, server.url, viewport={"width": 390, "height": 800})
+    opener = visit.page.locator("#toggle-settings")
+    expect(opener).to_have_attribute("aria-expanded", "false")
+    opener.focus()
+    visit.page.keyboard.press("Enter")
+    expect(opener).to_have_attribute("aria-expanded", "true")
+    expect(visit.page.locator("#settings-panel")).to_be_focused()
+    visit.page.keyboard.press("Tab")
+    expect(visit.page.locator("#api-key")).to_be_focused()
+    visit.page.keyboard.press("Escape")
+    expect(opener).to_be_focused()
+    expect(opener).to_have_attribute("aria-expanded", "false")
+    assert visit.page.evaluate("document.querySelector('.top').clientHeight < 60")
     visit.close(server.url)
 
 

@@ -33,15 +33,12 @@ from qanat.server.front_ends.line import Line, Reply
 from qanat.server.front_ends.shared_desk import SharedDesk
 from qanat.server.front_ends.together import Together
 from qanat.server.front_ends.words import (
-    AbortQuestion,
-    HealthQuestion,
     Question,
     ReplicaDown,
     ReplicaUp,
     Serving,
     Setup,
     Silence,
-    StatsQuestion,
     Word,
 )
 from qanat.server.hosting import host
@@ -123,7 +120,7 @@ class FrontEndProcess:
     def _take(self, word: Word, reply: Reply) -> None:
         if isinstance(word, ReplicaUp | ReplicaDown):
             self._hear(word)
-        elif isinstance(word, StatsQuestion | HealthQuestion | AbortQuestion):
+        elif isinstance(word, Question):
             task = asyncio.create_task(self._answer(word, reply))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)

@@ -26,6 +26,8 @@ from qanat.server.front_ends.words import (
     HealthAnswer,
     HealthQuestion,
     Question,
+    RequestsAnswer,
+    RequestsQuestion,
     StatsAnswer,
     StatsQuestion,
     Word,
@@ -145,7 +147,7 @@ class Supervisor:
             front_end.line.tell(news)
 
     def _take(self, front_end: FrontEnd, word: Word, reply: Reply) -> None:
-        if isinstance(word, StatsQuestion | HealthQuestion | AbortQuestion):
+        if isinstance(word, Question):
             if isinstance(word, StatsQuestion):
                 front_end.stats = word.own
             task = asyncio.create_task(self._gather(front_end, word, reply))
@@ -172,6 +174,8 @@ async def answer_of(front_end: FrontEnd, question: Question) -> Answer | None:
                 return await line.ask(question, HealthAnswer)
             if isinstance(question, AbortQuestion):
                 return await line.ask(question, AbortAnswer)
+            if isinstance(question, RequestsQuestion):
+                return await line.ask(question, RequestsAnswer)
             answer = await line.ask(StatsQuestion(), StatsAnswer)
             front_end.stats = answer.stats
             return answer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Sequence
 
 import msgspec
@@ -19,9 +20,12 @@ from qanat.server.front_ends.words import (
     HealthAnswer,
     HealthQuestion,
     Question,
+    RequestsAnswer,
+    RequestsQuestion,
     StatsAnswer,
     StatsQuestion,
 )
+from qanat.server.recent import RequestRecord, newest
 from qanat.server.siblings import Alone
 from qanat.structured.compiler import CompileStats
 
@@ -79,12 +83,23 @@ class Together:
             raise
         return own + sum(one.num_aborted for one in answers if isinstance(one, AbortAnswer))
 
+    async def requests(self) -> list[RequestRecord]:
+        """See `Siblings`."""
+        own = await self._alone.requests()
+        answers: Sequence[Answer] = []
+        with contextlib.suppress(UnavailableError):  # of those that do not answer in time, none is shown
+            answers = await self._gather(RequestsQuestion(), STATS_S)
+        others = [one.requests for one in answers if isinstance(one, RequestsAnswer)]
+        return newest(itertools.chain(own, *others))
+
     async def answer(self, question: Question) -> Answer:
         """What this front end says to a question of another one."""
         if isinstance(question, StatsQuestion):
             return StatsAnswer(await self._alone.stats())
         if isinstance(question, HealthQuestion):
             return HealthAnswer(await self._alone.health())
+        if isinstance(question, RequestsQuestion):
+            return RequestsAnswer(await self._alone.requests())
         return AbortAnswer(await self._alone.abort(question.request_id))
 
     async def _gather(self, question: Question, limit_s: float) -> Sequence[Answer]:

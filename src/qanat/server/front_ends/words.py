@@ -9,6 +9,7 @@ from qanat.engine.core_line import EngineHealth
 from qanat.engine.metrics import EngineStats
 from qanat.server.accounts import Sizes
 from qanat.server.caller import Caller
+from qanat.server.recent import RequestRecord
 from qanat.server.usage import UsageReport
 
 
@@ -108,10 +109,20 @@ class AbortAnswer(msgspec.Struct, tag=True, frozen=True):
     num_aborted: int
 
 
+class RequestsQuestion(msgspec.Struct, tag=True, frozen=True):
+    """To all others, through the parent: what did requests take lately?"""
+
+
+class RequestsAnswer(msgspec.Struct, tag=True, frozen=True):
+    """That."""
+
+    requests: list[RequestRecord]
+
+
 class Gathered(msgspec.Struct, tag=True, frozen=True):
     """Parent to front end: what the others answered; those that did not answer in time are left out."""
 
-    answers: list[StatsAnswer | HealthAnswer | AbortAnswer]
+    answers: list[StatsAnswer | HealthAnswer | AbortAnswer | RequestsAnswer]
 
 
 class OpenLease(msgspec.Struct, tag=True, frozen=True):
@@ -207,9 +218,9 @@ class Silence(msgspec.Struct, tag=True, frozen=True):
     """Answer of who cannot say anything yet."""
 
 
-Question = StatsQuestion | HealthQuestion | AbortQuestion
+Question = StatsQuestion | HealthQuestion | AbortQuestion | RequestsQuestion
 """What a front end asks all others."""
-Answer = StatsAnswer | HealthAnswer | AbortAnswer
+Answer = StatsAnswer | HealthAnswer | AbortAnswer | RequestsAnswer
 Word = (
     ReplicaUp
     | ReplicaDown

@@ -42,11 +42,12 @@ export async function getText(path) {
   return (await ask(path)).text();
 }
 
-// Posts a request and yields the events of the streamed answer; ends at [DONE], throws ApiError for an error event.
-export async function* streamEvents(path, body, signal) {
+// Posts a request under this id and yields the events of the streamed answer; ends at [DONE], throws ApiError for an
+// error event.
+export async function* streamEvents(path, body, signal, id) {
   const response = await ask(path, {
     method: "POST",
-    headers: { "Content-Type": "application/json" },
+    headers: { "Content-Type": "application/json", "X-Request-Id": id },
     body: JSON.stringify(body),
     signal,
   });

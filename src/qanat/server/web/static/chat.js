@@ -26,6 +26,7 @@ class Chat {
       open: (conversation) => this.open(conversation),
       isBusy: (conversation) => this.running?.conversation.id === conversation.id,
     });
+    this.toggle(null);
     startSettings(() => this.askForModels());
     watchTokens(this.box);
     this.listen();
@@ -48,7 +49,7 @@ class Chat {
     document.addEventListener("keydown", (event) => {
       if (event.key !== "Escape" || event.isComposing) return;
       if (this.running) this.stop();
-      else this.toggle(null);
+      else this.closePanels();
     });
     for (const name of ["conversations", "settings"]) {
       byId(`toggle-${name}`).addEventListener("click", () => this.toggle(name));
@@ -60,7 +61,15 @@ class Chat {
     for (const other of ["conversations", "settings"]) {
       const isOpen = byId(`${other}-panel`).classList.toggle("open", other === name ? undefined : false);
       byId(`toggle-${other}`).setAttribute("aria-expanded", String(isOpen));
+      if (isOpen) byId(`${other}-panel`).focus();
     }
+  }
+
+  // Closes what is open beside the messages and gives the keyboard back to where it was opened.
+  closePanels() {
+    const opened = ["conversations", "settings"].find((name) => byId(`${name}-panel`).classList.contains("open"));
+    this.toggle(null);
+    if (opened) byId(`toggle-${opened}`).focus();
   }
 
   async askForModels() {

@@ -1,13 +1,13 @@
 // The live view: figures of /metrics while it is looked at, the memory plan, and the decisions of the start.
 
-import { getJson, getText } from "./api.js";
+import { ApiError, getJson, getText } from "./api.js";
 import { byId, element } from "./dom.js";
 import { Figures, MAX_AGE_S } from "./figures.js";
 import { asCount, asSeconds, asShare } from "./format.js";
 import { explain } from "./generation.js";
 import { lineChart } from "./line_chart.js";
 import { memoryMap } from "./memory_map.js";
-import { notedRequests } from "./request_log.js";
+import { knownRequests } from "./request_log.js";
 import { waterfall } from "./waterfall.js";
 import { onLanguage, say } from "./words.js";
 
@@ -39,6 +39,9 @@ export class Dashboard {
     this.figures = new Figures();
     this.plan = null;
     this.planError = null;
+    this.told = null; // of all requests, by the server
+    this.toldS = 0;
+    this.mayWatch = true;
     this.isVisible = false;
     this.timer = null;
     onLanguage(() => this.draw());
@@ -50,6 +53,7 @@ export class Dashboard {
     this.isVisible = isVisible;
     clearTimeout(this.timer);
     if (!isVisible || document.hidden) return;
+    this.mayWatch = true; // the key may be another one by now
     this.askForPlan();
     this.poll();
   }
@@ -62,9 +66,24 @@ export class Dashboard {
     } catch (error) {
       byId("dashboard-status").textContent = say("metricsFailed", { why: explain(error) });
     }
+    await this.askForRequests();
     this.draw();
     clearTimeout(this.timer); // another round may have begun meanwhile
     if (this.isVisible && !document.hidden) this.timer = setTimeout(() => this.poll(), INTERVAL_MS);
+  }
+
+  // Requests of all, where the server tells: it asks for an admin key if it knows any key.
+  async askForRequests() {
+    if (!this.mayWatch) return;
+    try {
+      const { requests } = await getJson("requests");
+      this.told = requests;
+      this.toldS = performance.now() / 1000;
+    } catch (error) {
+      if (!(error instanceof ApiError)) return; // said of /metrics
+      this.told = null;
+      this.mayWatch = false;
+    }
   }
 
   async askForPlan() {
@@ -84,7 +103,7 @@ export class Dashboard {
       lineChart({ title, format, points, spanS: MAX_AGE_S, lines: lines.map(([key, field]) => ({ key, field })) }),
     );
     byId("charts").replaceChildren(...charts);
-    byId("waterfall").replaceChildren(...waterfall(notedRequests()));
+    byId("waterfall").replaceChildren(...waterfall(knownRequests(this.told, this.toldS), this.told !== null));
     this.drawPlan();
   }
 

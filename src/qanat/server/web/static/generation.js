@@ -2,16 +2,18 @@
 
 import { AnswerReader } from "./answer.js";
 import { ApiError, streamEvents } from "./api.js";
-import { noteRequest } from "./request_log.js";
+import { newRequestId, noteRequest } from "./request_log.js";
 import { say } from "./words.js";
 
 // Args: the request's body; the message to fill; a signal that stops it; `onNews`, called when the message changed.
 // Never throws: what went wrong stands in the message.
 export async function generate(body, message, signal, onNews) {
   const reader = new AnswerReader(message);
-  const startMs = performance.now();
+  const id = newRequestId();
+  const title = body.messages.at(-1).content;
+  const noted = noteRequest({ id, title, startMs: performance.now() });
   try {
-    for await (const event of streamEvents("v1/chat/completions", body, signal)) {
+    for await (const event of streamEvents("v1/chat/completions", body, signal, id)) {
       reader.add(event);
       onNews();
     }
@@ -20,8 +22,7 @@ export async function generate(body, message, signal, onNews) {
     else message.error = explain(error);
   }
   const { usage, timing, error } = message;
-  const title = body.messages.at(-1).content;
-  noteRequest({ startMs, endMs: performance.now(), title, usage, timing, error });
+  Object.assign(noted, { endMs: performance.now(), usage, timing, error });
 }
 
 // An error in the visitor's language where its kind is known, with the server's own words.

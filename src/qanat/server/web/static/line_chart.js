@@ -21,13 +21,19 @@ export function lineChart({ title, points, lines, format, spanS }) {
     "svg",
     { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": describe(title, points, lines, format) },
     ...[0, 0.5, 1].flatMap((part) => gridLine(y(part * top), values.length ? format(part * top) : "")),
-    svg("text", { x: LEFT, y: HEIGHT - 4 }, `−${Math.round(spanS / 60)} min`),
-    svg("text", { x: WIDTH - 6, y: HEIGHT - 4, "text-anchor": "end" }, "0"),
+    svg("text", { x: LEFT, y: HEIGHT - 4 }, say("minutesBack", { count: Math.round(spanS / 60) })),
+    svg("text", { x: WIDTH - 6, y: HEIGHT - 4, "text-anchor": "end" }, say("now")),
+    values.length ? null : noValues(),
     ...lines.map((line, index) =>
       svg("path", { d: path(points, line.field, x, y), class: `line series-${index + 1}` }),
     ),
   );
   return element("figure", { class: "chart" }, element("figcaption", {}, say(title)), legend(points, lines, format), picture);
+}
+
+function noValues() {
+  const place = { x: (LEFT + WIDTH - 6) / 2, y: TOP + (HEIGHT - TOP - BOTTOM) / 4 + 4, "text-anchor": "middle" };
+  return svg("text", { ...place, class: "no-values" }, say("noValues"));
 }
 
 function gridLine(y, label) {

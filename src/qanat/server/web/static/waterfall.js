@@ -1,22 +1,25 @@
-// Where the time of this page's requests went, one row each, the newest first.
+// Where the time of requests went, one row each, the latest first.
 
 import { element, svg } from "./dom.js";
 import { asSeconds } from "./format.js";
 import { say } from "./words.js";
 
 const PHASES = ["phaseNetwork", "phaseQueue", "phasePrefill", "phaseDecode"];
-const MAX_ROWS = 15;
+const MAX_ROWS = 20;
 const WIDTH = 1000;
 const HEIGHT = 14;
 
-export function waterfall(requests) {
-  const rows = requests.slice(-MAX_ROWS).reverse();
-  if (!rows.length) return [element("p", { class: "hint" }, say("noRequests"))];
-  const longestS = Math.max(...rows.map(durationOf));
+// Args: requests as `knownRequests` has them; whether those of others are among them.
+export function waterfall(requests, hasOthers) {
+  const rows = requests.slice(0, MAX_ROWS);
+  const hint = element("p", { class: "hint" }, say(hasOthers ? "waterfallAll" : "waterfallOwn"));
+  if (!rows.length) return [hint, element("p", { class: "empty" }, say(hasOthers ? "noRequestsYet" : "noRequests"))];
+  const longestS = Math.max(...rows.map(({ durationS }) => durationS));
   const legend = PHASES.map((phase, index) =>
     element("li", {}, element("i", { class: `swatch series-${index + 1}` }), say(phase)),
   );
   return [
+    hint,
     element("ul", { class: "legend" }, ...legend),
     element("ul", { class: "rows" }, ...rows.map((request) => row(request, longestS))),
   ];
@@ -30,25 +33,26 @@ function row(request, longestS) {
     at += lengthS;
     return svg("rect", { x, width: (lengthS / longestS) * WIDTH, height: HEIGHT, class: `series-${index + 1}` });
   });
-  const words = phases.map((lengthS, index) => `${say(PHASES[index])} ${asSeconds(lengthS)}`).join(", ");
-  const end = request.error ? say("failed") : asSeconds(durationOf(request));
+  const parts = phases.map((lengthS, index) => `${say(PHASES[index])} ${asSeconds(lengthS)}`);
+  if (request.tokens) parts.push(say("tokensFact", request.tokens));
+  const words = parts.join(", ");
   return element(
     "li",
-    { title: words },
+    { title: words, class: request.isRunning ? "running" : null },
     element("span", { class: "title" }, request.title),
     svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": words }, ...bars),
-    element("span", { class: "end" }, end),
+    element("span", { class: "end" }, endOf(request)),
   );
 }
 
-function durationOf({ startMs, endMs }) {
-  return Math.max(1e-6, (endMs - startMs) / 1000);
+function endOf({ hasFailed, isRunning, durationS }) {
+  if (hasFailed) return say("failed");
+  return isRunning ? say("runningFor", { time: asSeconds(durationS) }) : asSeconds(durationS);
 }
 
 // Seconds of each phase. What the server does not account for, it and the network spent on the way to and fro.
-function phasesOf(request) {
-  const { timing } = request;
+function phasesOf({ timing, durationS }) {
   const known = [timing?.queue_s, timing?.prefill_s, timing?.decode_s].map((value) => value ?? 0);
-  const rest = durationOf(request) - known.reduce((sum, value) => sum + value, 0);
+  const rest = durationS - known.reduce((sum, value) => sum + value, 0);
   return [Math.max(0, rest), ...known];
 }
