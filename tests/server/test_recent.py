@@ -107,6 +107,23 @@ def test_times_and_counts_are_those_of_the_answer_and_no_text_is_told(server: Ap
     )
 
 
+def test_a_request_under_way_is_shown_and_one_whose_client_left_is_said_to_be(server: AppServer) -> None:
+    server.say(["a", "b"])
+    body = {"prompt": "x", "max_tokens": 1000, "stream": True}
+    client = server.scripted.client
+    server.in_loop(lambda: client.release(2))
+    with server.http.stream("POST", COMPLETIONS, json=body, headers={"X-Request-Id": "left"}) as response:
+        lines = response.iter_lines()
+        next(lines)
+        record = server.http.get("/requests").json()["requests"][0]
+        assert record["id"] == "left" and record["is_running"] and record["num_output_tokens"] >= 1
+    server.wait_until(lambda: not server.scripted.engine.health().num_pending)
+    server.in_loop(client.release)
+    server.wait_until_idle()
+    record = server.http.get("/requests").json()["requests"][0]
+    assert (record["id"], record["is_running"], record["code"]) == ("left", False, "client_gone")
+
+
 @pytest.mark.parametrize(
     ("options", "statuses"),
     [
