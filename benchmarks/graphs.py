@@ -1,8 +1,9 @@
 """What graphs save: tokens per second, and microseconds outside kernels per step, eagerly, in pieces, and whole.
 
     python benchmarks/graphs.py demo                          the demo model
-    python benchmarks/graphs.py path/to/config.json           any shape, with random weights
+    python benchmarks/graphs.py Qwen3.5-0.8B                  a published shape, or any config.json: random weights
     python benchmarks/graphs.py demo --batches 1 8 16 --steps 100 --rounds 5 --num-threads 2
+    python benchmarks/graphs.py Qwen3.5-35B-A3B --quantization w4a8 --memory-share 0.98 --batches 1 8
 
 All modes run in one process by turns; shown are medians of the rounds. A step is what the worker does: inputs, forward
 pass, choice of tokens. Outside kernels is what of it is not spent inside native ops.
@@ -13,10 +14,9 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-import tempfile
 import time
-from pathlib import Path
 
+from qanat.bench.shapes import prepared_model
 from qanat.config.engine_config import EngineConfig
 from qanat.config.prepare import prepare
 from qanat.core.batch import NewRow, ScheduledBatch, ScheduledRow
@@ -74,26 +74,22 @@ class Decoding:
 
 def load(arguments: argparse.Namespace) -> Worker:
     """The worker, with the demo model or random weights of a shape."""
-    is_shape = arguments.model != "demo"
-    folder = arguments.model
-    if is_shape and Path(folder).is_file():
-        folder = tempfile.mkdtemp()
-        Path(folder, "config.json").write_bytes(Path(arguments.model).read_bytes())
     most = max(arguments.batches)
     wishes = EngineConfig(
-        model=folder if is_shape else None,
-        load_format="dummy" if is_shape else "auto",
+        model=arguments.model,
         quantization=arguments.quantization,
         max_num_seqs=most,
         max_num_batched_tokens=max(256, most),
         max_model_len=PROMPT_TOKENS + arguments.steps * arguments.rounds + BLOCK_TOKENS,
         num_threads=arguments.num_threads,
+        memory_share=arguments.memory_share,
         compilation_config={"cudagraph_mode": "FULL_DECODE_ONLY"},
     )
-    prepared = prepare(wishes)
-    start = plan_start(prepared.config, available_bytes=prepared.machine.available_bytes)
-    worker = Worker(start.config, start.memory)
-    worker.load()
+    with prepared_model(wishes) as known:
+        prepared = prepare(known)
+        start = plan_start(prepared.config, available_bytes=prepared.machine.available_bytes)
+        worker = Worker(start.config, start.memory)
+        worker.load()
     return worker
 
 
@@ -121,12 +117,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("model", help="demo, a folder with a config.json, or such a file")
+    parser.add_argument(
+        "model", help="demo, name of a published model, a folder with a config.json, or such a file"
+    )
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 16])
     parser.add_argument("--steps", type=int, default=50, help="measured in each mode and round")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--num-threads", type=int, default=None)
     parser.add_argument("--quantization", default=None, help="w8a8 or w4a8, made of the random weights")
+    parser.add_argument("--memory-share", type=float, default=None, help="of the memory that is available")
     arguments = parser.parse_args()
     worker = load(arguments)
     native().set_timed(True)

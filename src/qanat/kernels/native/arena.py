@@ -54,11 +54,6 @@ def use_step_arena(size_bytes: int) -> None:
         _STEP_ARENA[0] = make_arena(size_bytes)
 
 
-def step_arena() -> Any:
-    """The process's arena, None while there is none."""
-    return _STEP_ARENA[0]
-
-
 def num_missed() -> int:
     """Outputs that found no room in the process's arena since it was made; 0 while there is none."""
     arena = _STEP_ARENA[0]
