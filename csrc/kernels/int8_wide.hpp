@@ -1,4 +1,4 @@
-// Int8 products of many rows without VNNI: a segment of the weights is widened to int16 once for many rows, laid out as
+// Int8 products of many rows without VNNI: a piece of the weights is widened to int16 once for many rows, laid out as
 // [inputs / 2][16][2], so that one instruction multiplies two inputs with 8 or 16 outputs and adds them.
 #pragma once
 
@@ -9,7 +9,9 @@ namespace QANAT_ISA {
 
 constexpr size_t kMinWideRows = 4;          // with fewer, widening costs more than it saves
 constexpr size_t kSharedRows = 48;          // that share the widened weights
-constexpr size_t kMaxWideLength = 2304;     // inputs that the buffers hold; a longer segment comes in pieces
+constexpr size_t kSharedPanels = 4;         // that share the widened rows
+// Inputs that are wide at a time, few enough for both sides to stay in the first-level cache.
+constexpr size_t kMaxWideLength = 128;
 
 // Plain register types: the compiler keeps arrays of them in registers, and those of structures it does not.
 #if defined(QANAT_ISA_AVX512)
@@ -119,43 +121,56 @@ static inline void wide_rows(size_t num_rows, const int16_t* x, const int16_t* w
     }
 }
 
-// The totals of some inputs of up to kSharedRows rows with one panel, whose weights for them are `w`.
-static void wide_piece(const QuantisedArguments& a, size_t first_row, size_t num_rows, const int8_t* w, size_t first_input,
-                       size_t length, bool is_first, Totals* totals) {
-    alignas(64) int16_t weights[kMaxWideLength * kPanelOutputs], x[kWideRows * kMaxWideLength];
-    widen_weights(w, length, weights);
+// The totals of some inputs of up to kSharedRows rows with some panels.
+static void wide_piece(const QuantisedArguments& a, size_t first_row, size_t num_rows, size_t panel, size_t num_panels,
+                       size_t first_input, size_t length, bool is_first, Totals (*totals)[kSharedRows]) {
+    alignas(64) int16_t weights[kSharedPanels][kMaxWideLength * kPanelOutputs], x[kWideRows * kMaxWideLength];
+    for (size_t p = 0; p < num_panels; ++p)
+        widen_weights(reinterpret_cast<const int8_t*>(a.packed.panel(panel + p)) + first_input * kPanelOutputs, length, weights[p]);
     for (size_t first = 0; first < num_rows; first += kWideRows) {
         const size_t count = num_rows - first < size_t(kWideRows) ? num_rows - first : size_t(kWideRows);
         for (size_t r = 0; r < count; ++r)
             widen_row(a.x.values + in_row(a, first_row + first + r) * a.packed.row_length() + first_input, length,
                       x + r * kMaxWideLength);
-        wide_rows<kWideRows>(count, x, weights, length, is_first, totals + first);
+        for (size_t p = 0; p < num_panels; ++p)
+            wide_rows<kWideRows>(count, x, weights[p], length, is_first, totals[p] + first);
     }
 }
 
-// Up to kSharedRows rows with one panel.
-static void shared_rows(const QuantisedArguments& a, size_t first_row, size_t num_rows, size_t panel) {
-    alignas(64) Totals totals[kSharedRows];
+using Parts = Lanes[kSegments][kSharedRows];  // the scaled sums of each segment of the rows with a panel
+
+// Joins and stores a panel's results; of a row that is one segment, the tree only makes zero positive.
+static void finish_rows(const QuantisedArguments& a, Parts& parts, size_t first_row, size_t num_rows, size_t panel) {
+    const size_t num_segments = a.packed.num_segments();
+    if (num_segments == 1) {
+        for (size_t r = 0; r < num_rows; ++r) store_row(a, add(parts[0][r], zero()), first_row + r, panel);
+        return;
+    }
+    for (size_t s = num_segments; s < kSegments; ++s)
+        for (size_t r = 0; r < num_rows; ++r) parts[s][r] = zero();
+    for (size_t r = 0; r < num_rows; ++r) finish_row(a, &parts[0][r], kSharedRows, first_row + r, panel);
+}
+
+// Up to kSharedRows rows with up to kSharedPanels panels.
+static void shared_rows(const QuantisedArguments& a, size_t first_row, size_t num_rows, size_t panel, size_t num_panels) {
+    alignas(64) Totals totals[kSharedPanels][kSharedRows];
     const size_t length = a.packed.segment_length, num_segments = a.packed.num_segments();
-    const char* data = a.packed.panel(panel);
-    const Lanes scale = load(scales_of(a.packed, data));
-    Lanes parts[kSegments][kSharedRows];
-    for (size_t s = 0; s < kSegments; ++s) {
-        if (s >= num_segments) {
-            for (size_t r = 0; r < num_rows; ++r) parts[s][r] = zero();
-            continue;
-        }
+    Parts parts[kSharedPanels];
+    for (size_t s = 0; s < num_segments; ++s) {
         for (size_t done = 0; done < length; done += kMaxWideLength) {
-            const size_t first_input = s * length + done, left = length - done;
-            wide_piece(a, first_row, num_rows, reinterpret_cast<const int8_t*>(data) + first_input * kPanelOutputs, first_input,
+            const size_t left = length - done;
+            wide_piece(a, first_row, num_rows, panel, num_panels, s * length + done,
                        left < kMaxWideLength ? left : kMaxWideLength, done == 0, totals);
         }
-        for (size_t r = 0; r < num_rows; ++r) {
-            const float row_scale = a.x.scales[in_row(a, first_row + r) * kSegments + s];
-            parts[s][r] = mul(mul(in_order(totals[r]), broadcast(row_scale)), scale);
+        for (size_t p = 0; p < num_panels; ++p) {
+            const Lanes scale = load(scales_of(a.packed, a.packed.panel(panel + p)));
+            for (size_t r = 0; r < num_rows; ++r) {
+                const float row_scale = a.x.scales[in_row(a, first_row + r) * kSegments + s];
+                parts[p][s][r] = mul(mul(in_order(totals[p][r]), broadcast(row_scale)), scale);
+            }
         }
     }
-    for (size_t r = 0; r < num_rows; ++r) finish_row(a, &parts[0][r], kSharedRows, first_row + r, panel);
+    for (size_t p = 0; p < num_panels; ++p) finish_rows(a, parts[p], first_row, num_rows, panel + p);
 }
 
 static void linear_wide(const QuantisedArguments& a, size_t first_row, size_t last_row, size_t first_panel,
@@ -164,9 +179,10 @@ static void linear_wide(const QuantisedArguments& a, size_t first_row, size_t la
         linear_int8(a, first_row, last_row, first_panel, last_panel);
         return;
     }
-    for (size_t panel = first_panel; panel < last_panel; ++panel)
+    for (size_t panel = first_panel; panel < last_panel; panel += kSharedPanels)
         for (size_t row = first_row; row < last_row; row += kSharedRows)
-            shared_rows(a, row, last_row - row < kSharedRows ? last_row - row : kSharedRows, panel);
+            shared_rows(a, row, last_row - row < kSharedRows ? last_row - row : kSharedRows, panel,
+                        last_panel - panel < kSharedPanels ? last_panel - panel : kSharedPanels);
 }
 
 }  // namespace QANAT_ISA

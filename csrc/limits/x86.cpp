@@ -59,6 +59,18 @@ __attribute__((target("avx2"))) void avx2_int8(size_t num_rounds) {
     keep(sums);
 }
 
+#if defined(QANAT_HAS_AVX_VNNI)
+__attribute__((target("avx2,avxvnni"))) void avx_vnni_int8(size_t num_rounds) {
+    __m256i sums[kChains];
+    for (auto& sum : sums) sum = _mm256_setzero_si256();
+    const __m256i left = _mm256_set1_epi8(hidden(int8_t(5))), right = _mm256_set1_epi8(hidden(int8_t(3)));
+    for (size_t round = 0; round < num_rounds; ++round)
+#pragma GCC unroll 12
+        for (int i = 0; i < kChains; ++i) sums[i] = _mm256_dpbusd_avx_epi32(sums[i], left, right);
+    keep(sums);
+}
+#endif
+
 __attribute__((target("avx512f"))) void avx512_float(size_t num_rounds) {
     __m512 sums[kChains];
     for (auto& sum : sums) sum = _mm512_setzero_ps();
@@ -170,6 +182,9 @@ const std::vector<RateLoop>& all_rate_loops() {
         {"scalar", Operands::kInt8, kChains, scalar_int8},
         {"avx2", Operands::kFloat, kChains * 8, avx2_float},
         {"avx2", Operands::kInt8, kChains * 32, avx2_int8},
+#if defined(QANAT_HAS_AVX_VNNI)
+        {"avx_vnni", Operands::kInt8, kChains * 32, avx_vnni_int8},
+#endif
         {"avx512", Operands::kFloat, kChains * 16, avx512_float},
         {"avx512", Operands::kInt8, kChains * 64, avx512_int8},
         {"avx512_vnni", Operands::kInt8, kChains * 64, vnni_int8},

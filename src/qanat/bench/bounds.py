@@ -34,11 +34,13 @@ class Bound:
 
 
 def bound(cost: StepCost, limits: Limits) -> Bound:
-    """The larger of what reading and what computing take."""
+    """The larger of what reading and what computing take, on the instruction set that the kernels run on."""
     from qanat.kernels.native.limits import FLOAT, INT8
+    from qanat.kernels.native.module import native
 
     reading_s = cost.total_bytes / limits.read_bytes_per_s.median
-    float_rate, int8_rate = limits.best_rate(FLOAT), limits.best_rate(INT8)
+    chosen = native().instruction_set()
+    float_rate, int8_rate = limits.best_rate(FLOAT, chosen), limits.best_rate(INT8, chosen)
     computing_s = cost.float_macs / float_rate if float_rate else 0.0
     computing_s += cost.int8_macs / int8_rate if int8_rate else 0.0
     if computing_s > reading_s:

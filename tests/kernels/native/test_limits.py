@@ -30,13 +30,20 @@ def test_memory_is_read_at_a_rate_that_a_machine_can_have(limits: Limits) -> Non
     assert 1e6 < limits.read_bytes_per_s.median < 1e14
 
 
-def test_an_instruction_set_counts_those_below_it() -> None:
+def test_an_instruction_set_has_its_own_rate_or_that_of_the_one_below() -> None:
     rates = {("a", FLOAT): 1.0, ("a", INT8): 9.0, ("b", FLOAT): 3.0, ("c", INT8): 7.0}
     limits = Limits(1, 1, Samples.of([1.0]), {key: Samples.of([rate]) for key, rate in rates.items()})
     assert limits.best_rate(FLOAT, "a") == 1
     assert limits.best_rate(FLOAT, "c") == limits.best_rate(FLOAT) == limits.best_rate(FLOAT, "unknown") == 3
-    assert limits.best_rate(INT8, "c") == 9
+    assert limits.best_rate(INT8, "b") == 9
+    assert limits.best_rate(INT8, "c") == 7
+    assert limits.best_rate(INT8) == 9
     assert replace(limits, macs_per_s={}).best_rate(FLOAT) == 0
+
+
+def test_every_instruction_set_has_an_int8_rate_of_its_own(limits: Limits) -> None:
+    measured = {name for name, operands in limits.macs_per_s if operands == INT8}
+    assert set(instruction_sets()) <= measured
 
 
 def test_two_measurements_become_one(limits: Limits) -> None:

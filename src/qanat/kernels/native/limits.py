@@ -36,19 +36,24 @@ class Limits:
     read_bytes_per_s: Samples
     macs_per_s: Mapping[tuple[str, str], Samples]
 
-    def best_rate(self, operands: str, up_to: str = "") -> float:
-        """The highest multiply-add rate, of the instruction sets up to that one; 0 where there is none.
+    def best_rate(self, operands: str, instruction_set: str = "") -> float:
+        """Multiply-adds per second; 0 where nothing was measured.
 
         Args:
             operands: `INT8` or `FLOAT`.
-            up_to: name of the highest set that counts; empty for all. A name that is not known counts all.
+            instruction_set: whose rate: its own, or where it adds nothing for these operands, that of the highest below
+                it that does. Empty, or a name that is not known: the highest of all.
         """
         names = list(dict.fromkeys(name for name, _ in self.macs_per_s))
-        counted = names[: names.index(up_to) + 1] if up_to in names else names
-        rates = [
-            self.macs_per_s[name, operands].median for name in counted if (name, operands) in self.macs_per_s
-        ]
-        return max(rates, default=0.0)
+        rates = {
+            name: self.macs_per_s[name, operands].median
+            for name in names
+            if (name, operands) in self.macs_per_s
+        }
+        if instruction_set not in names:
+            return max(rates.values(), default=0.0)
+        below = names[: names.index(instruction_set) + 1]
+        return next((rates[name] for name in reversed(below) if name in rates), 0.0)
 
     def joined(self, later: Limits) -> Limits:
         """Both measurements together: conditions change while a benchmark runs."""
