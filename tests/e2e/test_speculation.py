@@ -90,12 +90,15 @@ def continued(folder: Path, **options: Any) -> tuple[list[str], int]:
 
 
 @pytest.mark.slow
-def test_states_that_are_kept_have_absorbed_what_was_accepted(demo_model: Path) -> None:
-    """Prefixes are kept while rows of drafts are held back, also at ends of output."""
+@pytest.mark.parametrize("is_overlapped", [False, True])
+def test_states_that_are_kept_have_absorbed_what_was_accepted(demo_model: Path, is_overlapped: bool) -> None:
+    """Prefixes are kept while rows of drafts are held back, also at ends of output, as many as without drafts."""
     plain, _ = continued(demo_model, enable_prefix_caching=False)
     _, num_cached_without_drafts = continued(demo_model)
     speculation = {"method": "mtp", "num_speculative_tokens": 3, "adaptive": False}
-    drafted, num_cached = continued(demo_model, speculative_config=speculation)
+    drafted, num_cached = continued(
+        demo_model, speculative_config=speculation, async_scheduling=is_overlapped
+    )
     assert drafted == plain
     assert num_cached == num_cached_without_drafts > 0
 
