@@ -163,9 +163,9 @@ def test_a_held_back_schedule_shows_in_the_latency(stub: DelayedServer, bench: B
     flags = ("--request-rate", "100", "--burstiness", "inf", "--max-concurrency", "1", "--num-prompts")
     result = bench(stub, [[20, 1], [20, 1]], *flags, "40")
     sent = result["qanat"]["from_sent"]
-    times_s = zip(result["intended_times"], result["end_times"], strict=True)
-    latencies_s = [end - intended for intended, end in times_s]
-    assert result["p99_e2el_ms"] == pytest.approx(1e3 * percentile(latencies_s, 99))
+    last_s = result["end_times"][-1] - result["intended_times"][-1]
+    assert _e2els(result)[-1] <= last_s + TOLERANCE_S
+    assert result["p99_e2el_ms"] == pytest.approx(1e3 * percentile(_e2els(result), 99), abs=1)
     assert result["p99_e2el_ms"] > 5 * sent["median_e2el_ms"]
     codes = {finding["code"] for finding in result["qanat"]["findings"]}
     assert {"rate_not_reached", "drift"} <= codes

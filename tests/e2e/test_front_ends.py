@@ -19,7 +19,7 @@ from tests.support.server_process import ServerProcess
 from tests.support.startup_script import UNHURRIED, with_startup_script
 
 pytestmark = pytest.mark.slow
-WAIT_S = 60.0
+WAIT_S = 180.0
 MAX_TRIES = 200
 FRONT_END, CORE = "qanat.server.front_ends.process", "qanat.engine.core_process"
 ENDLESS = {"prompt": "1", "max_tokens": 100_000, "ignore_eos": True, "stream": True}

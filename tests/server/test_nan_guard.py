@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.e2e.test_processes import gauge
+from tests.e2e.test_processes import gauge, holds_within
 from tests.server.test_run import arguments, model  # noqa: F401
 from tests.server.test_stopping import WAIT_S, error_of
 from tests.support.server_process import ServerProcess
@@ -55,7 +55,7 @@ def test_eng_036_a_request_that_is_spoilt_ends_counts_and_leaves_nothing(
         assert errors(server) == 2
         trigger.unlink()
         assert httpx.post(url, json={**body, "max_tokens": 9}, timeout=WAIT_S).json()["choices"] == short
-        assert gauge(server, "vllm:kv_cache_usage_perc") == 0
+        assert holds_within(WAIT_S, lambda: gauge(server, "vllm:kv_cache_usage_perc") == 0)
 
 
 def errors(server: ServerProcess) -> float:

@@ -21,7 +21,7 @@ from tests.support.server_process import ServerProcess
 from tests.support.startup_script import UNHURRIED, with_startup_script
 
 pytestmark = pytest.mark.slow
-WAIT_S = 60.0
+WAIT_S = 180.0
 NUM_STREAMS = 8
 LONG_DRAIN = ("--shutdown-timeout", "3600")
 

@@ -148,7 +148,7 @@ def test_a_connection_without_requests_is_closed_after_a_while() -> None:
 
 def test_a_connection_is_kept_for_a_while_after_an_answer() -> None:
     async def test() -> None:
-        async with serving(hello, FrontLimits(idle_timeout_s=1.0)) as (_, port), connected(port) as client:
+        async with serving(hello, FrontLimits(idle_timeout_s=2.0)) as (_, port), connected(port) as client:
             client.ask()
             assert (await client.answer()).body == b"hello"
             assert await client.is_closed()
@@ -231,7 +231,7 @@ def test_a_refusal_behind_a_running_request_ends_the_wait_for_the_refused_one() 
             await gate.wait()
             await hello(call, downstream)
 
-        async with serving(handler, FrontLimits(head_timeout_s=1.0)) as (front, port):
+        async with serving(handler, FrontLimits(head_timeout_s=2.0)) as (front, port):
             async with connected(port) as client, connected(port) as other:
                 client.ask()
                 client.send(b"GET / HT")
