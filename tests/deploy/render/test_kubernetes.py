@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import httpx
 import msgspec
 import pytest
 import yaml
@@ -47,6 +48,7 @@ CONTAINER_KEYS = {
     "startupProbe": dict,
     "readinessProbe": dict,
     "livenessProbe": dict,
+    "lifecycle": dict,
     "resources": dict,
     "securityContext": dict,
     "volumeMounts": list,
@@ -75,9 +77,12 @@ def all_templates(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [template for one in found for template in templates(one)]
 
 
-@pytest.mark.parametrize("name", PLANS)
+PLANS_AND_ROUTER = {**PLANS, "router": lambda: with_router()}
+
+
+@pytest.mark.parametrize("name", PLANS_AND_ROUTER)
 def test_objects_have_what_kubernetes_requires(name: str) -> None:
-    found = objects(PLANS[name]())
+    found = objects(PLANS_AND_ROUTER[name](), WITH_IMAGE)
     versions = {
         "ConfigMap": "v1",
         "Service": "v1",
@@ -100,9 +105,9 @@ def test_objects_have_what_kubernetes_requires(name: str) -> None:
         assert sum(len(key) + len(text.encode()) for key, text in config["data"].items()) < 2**20
 
 
-@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize("name", PLANS_AND_ROUTER)
 def test_pods_have_known_keys_and_their_mounts_have_volumes(name: str) -> None:
-    found = objects(PLANS[name]())
+    found = objects(PLANS_AND_ROUTER[name](), WITH_IMAGE)
     (config,) = of_kind(found, "ConfigMap")
     for template in all_templates(found):
         spec = template["spec"]
@@ -167,9 +172,9 @@ def test_a_group_is_a_leader_and_its_workers() -> None:
     assert lws["metadata"]["name"] not in {one["metadata"]["name"] for one in of_kind(found, "Service")}
 
 
-@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize("name", PLANS_AND_ROUTER)
 def test_every_service_finds_pods_that_have_its_port(name: str) -> None:
-    found = objects(PLANS[name]())
+    found = objects(PLANS_AND_ROUTER[name](), WITH_IMAGE)
     for service in of_kind(found, "Service"):
         selected = [
             template
@@ -274,12 +279,83 @@ def test_pods_land_on_nodes_with_the_chip_of_the_image() -> None:
     assert chosen("310P") == []
 
 
-def test_there_are_no_manifests_without_an_image_or_with_a_router_of_the_host() -> None:
-    assert objects(two_nodes(), RenderOptions(install="source")) == []
+def with_router(connector: str = "") -> Plan:
+    """Prefill and decode behind `qanat router`."""
     plan = disaggregated()
     assert plan.proxy is not None
-    plan = msgspec.structs.replace(plan, proxy=msgspec.structs.replace(plan.proxy, program=ROUTER))
-    assert objects(plan) == []
+    connector = connector or plan.proxy.connector
+    proxy = msgspec.structs.replace(plan.proxy, program=ROUTER, connector=connector)
+    return msgspec.structs.replace(plan, proxy=proxy)
+
+
+def test_there_are_no_manifests_without_an_image() -> None:
+    assert objects(two_nodes(), RenderOptions(install="source")) == []
+    assert objects(with_router()) == []
+
+
+WITH_IMAGE = RenderOptions(router_image="example/qanat:1")
+
+
+@pytest.mark.parametrize(
+    ("connector", "direction"), [("MooncakeConnectorV1", "pull"), ("MooncakeLayerwiseConnector", "push")]
+)
+def test_the_router_reads_settings_that_name_every_engine_by_its_service(
+    connector: str, direction: str
+) -> None:
+    found = objects(with_router(connector), WITH_IMAGE)
+    (router,) = of_kind(found, "Deployment")
+    (container,) = router["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == WITH_IMAGE.router_image
+    (config,) = of_kind(found, "ConfigMap")
+    settings = yaml.safe_load(config["data"]["router.yaml"])
+    assert settings["connector"] == direction
+    services = {one["metadata"]["name"] for one in of_kind(found, "Service")}
+    assert {*settings["prefiller-hosts"], *settings["decoder-hosts"]} <= services
+    assert (settings["prefiller-ports"], settings["decoder-ports"]) == ([30060], [30050])
+    assert settings["port"] == container["ports"][0]["containerPort"]
+    assert "proxy.serve.sh" not in config["data"]
+
+
+def test_the_router_has_time_to_drain_and_probes_of_its_own() -> None:
+    found = objects(with_router(), WITH_IMAGE)
+    (router,) = of_kind(found, "Deployment")
+    spec = router["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    (config,) = of_kind(found, "ConfigMap")
+    drain_s = yaml.safe_load(config["data"]["router.yaml"])["drain-timeout-s"]
+    unlisted_s = int(container["lifecycle"]["preStop"]["exec"]["command"][1])
+    assert spec["terminationGracePeriodSeconds"] > drain_s + unlisted_s
+    paths = {name: container[name]["httpGet"]["path"] for name in container if name.endswith("Probe")}
+    assert paths == {"startupProbe": "/live", "readinessProbe": "/ready", "livenessProbe": "/live"}
+    assert router["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+    assert "initContainers" not in spec
+
+
+def test_the_routers_pod_is_alive_at_once_not_ready_without_engines_and_ends_when_told(
+    tmp_path: Path,
+) -> None:
+    found = objects(with_router("MooncakeConnectorV1"), WITH_IMAGE)
+    (router,) = of_kind(found, "Deployment")
+    words = mount(tmp_path, found, router["spec"]["template"])
+    command = [word.replace("$(POD_IP)", "127.0.0.1") for word in words]
+    with subprocess.Popen(
+        [sys.executable, "-m", *command, "--port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            started = next(line for line in process.stdout if line.startswith("qanat router: http"))
+            url = started.split()[2]
+            assert started.endswith("in front of 2 engines\n")
+            with httpx.Client(base_url=url, trust_env=False, timeout=60) as client:
+                assert client.get("/live").status_code == 200
+                assert client.get("/ready").status_code == 503
+            process.terminate()
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
 
 
 def test_instances_of_one_node_each_stand_behind_one_service() -> None:

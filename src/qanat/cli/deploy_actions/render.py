@@ -33,6 +33,12 @@ class RenderFlags(WishFlags):
         "Whether engines run in the image of the release, or from source at the tags that pair.",
         choices=("image", "source"),
     )
+    router_image: str = option(
+        Kind.TEXT,
+        "",
+        "An image with Qanat, for Kubernetes to run the router of --proxy qanat in. Default: no manifests for such "
+        "a plan.",
+    )
     dry_run: bool = option(Kind.SWITCH, False, "Tell what would be written, and write nothing.")
     overwrite: bool = option(
         Kind.SWITCH,
@@ -79,7 +85,8 @@ def main(arguments: Sequence[str]) -> int:
     from qanat.deploy.render.model import RenderOptions
     from qanat.deploy.render.write import write_folder
 
-    options = RenderOptions(language=flags.language, install=flags.install)
+    _check_router_image(flags, plan)
+    options = RenderOptions(language=flags.language, install=flags.install, router_image=flags.router_image)
     files = render(plan, options)
     changes = write_folder(folder, files, is_overwriting=flags.overwrite, is_dry_run=flags.dry_run)
     if flags.json:
@@ -97,6 +104,17 @@ def main(arguments: Sequence[str]) -> int:
     for warning in plan.warnings:
         tell(f"note: {warning}")
     return 0
+
+
+def _check_router_image(flags: RenderFlags, plan: Plan) -> None:
+    from qanat.deploy.render.proxy import is_router
+
+    if flags.router_image and (plan.proxy is None or not is_router(plan.proxy) or flags.install == "source"):
+        raise ConfigError(
+            "--router-image is for manifests of a plan with `qanat router`: give it with a disaggregated plan, "
+            "--proxy qanat and --install image.",
+            param="--router-image",
+        )
 
 
 def _plan_and_folder(flags: RenderFlags, words: Sequence[str]) -> tuple[Plan, Path]:

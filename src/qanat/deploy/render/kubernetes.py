@@ -15,9 +15,10 @@ from qanat.deploy.plan.model import Node, Plan, Proxy
 from qanat.deploy.plan.places import server_port
 from qanat.deploy.render.env_file import env_settings
 from qanat.deploy.render.kubernetes_pods import POD_IP, engine_pod, key_of, proxy_pod
+from qanat.deploy.render.kubernetes_router import SETTINGS, router_deployment, router_pod, router_settings
 from qanat.deploy.render.model import Files, RenderedFile, RenderOptions
 from qanat.deploy.render.names import PROXY_NAME, SERVER_READY_PATH, deployment_name, identity, readable_name
-from qanat.deploy.render.proxy import backends, is_router, proxy_files
+from qanat.deploy.render.proxy import SIDES, backends, is_router, proxy_files
 from qanat.deploy.render.serve import serve_script
 from qanat.deploy.render.shell import body, comment
 from qanat.deploy.render.yaml_text import yaml_text
@@ -37,7 +38,7 @@ SCRIPTS = "qanat.io/scripts"
 def files(plan: Plan, options: RenderOptions) -> Files:
     """kubernetes/scripts.yaml, a file for every engine, and one for what clients talk to.
 
-    Nothing where no image is run, or where `qanat router` is the proxy, which is a process of its node.
+    Nothing where no image is run, or where `qanat router` is the proxy and there is no image with it.
 
     Args:
         plan: the deployment.
@@ -51,7 +52,7 @@ def files(plan: Plan, options: RenderOptions) -> Files:
     for group in groups(plan):
         found[f"{group[0].role}-{group[0].instance}"] = _engine(plan, group, scripts)
     if plan.proxy is not None:
-        found[PROXY_NAME] = [_proxy(plan, plan.proxy, scripts)]
+        found[PROXY_NAME] = [_proxy(plan, plan.proxy, scripts, options)]
     for template in [one for documents in found.values() for one in _templates(documents[0])]:
         template["metadata"]["annotations"] = {SCRIPTS: _digest(config["data"], template["spec"])}
     found["service"] = [_service(plan, base_name(plan), {ANSWERS: "yes"}, client_port(plan))]
@@ -79,7 +80,8 @@ def _digest(data: dict[str, str], pod: dict[str, Any]) -> str:
 
 def is_rendered(plan: Plan, options: RenderOptions) -> bool:
     """Whether there are manifests for a plan."""
-    return options.install == "image" and not (plan.proxy is not None and is_router(plan.proxy))
+    has_no_router = plan.proxy is None or not is_router(plan.proxy)
+    return options.install == "image" and (has_no_router or bool(options.router_image))
 
 
 def groups(plan: Plan) -> list[list[Node]]:
@@ -129,7 +131,9 @@ def _config_map(plan: Plan, options: RenderOptions, name: str) -> dict[str, Any]
     data["start.sh"] = body("kubernetes_start.sh")
     for node in plan.nodes:
         data[key_of(f"nodes/{node.name}/serve.sh")] = serve_script(plan, node, options).text
-    if plan.proxy is not None:
+    if plan.proxy is not None and is_router(plan.proxy):
+        data[SETTINGS] = router_settings(plan.proxy, {role: _reached(plan, role) for role in SIDES})
+    elif plan.proxy is not None:
         in_pod = with_proxy_apart(plan, plan.proxy)
         data[key_of("proxy/serve.sh")] = proxy_files(in_pod, options)["proxy/serve.sh"].text
     return {
@@ -159,12 +163,14 @@ def _engine(plan: Plan, group: list[Node], scripts: str) -> list[Any]:
     if plan.proxy is None:
         labels = {**labels, ANSWERS: "yes"}
     leader = {"metadata": {"labels": labels}, "spec": engine_pod(plan, group, first, scripts)}
-    service = _service(plan, f"{name}-http", _labels(plan, component), server_port(plan, first) or plan.port)
+    service = _service(
+        plan, _host_name(plan, first), _labels(plan, component), server_port(plan, first) or plan.port
+    )
     service["spec"] = {"clusterIP": "None", **service["spec"]}
     if len(group) == 1:
         spec: dict[str, Any] = {
             "replicas": 1,
-            "serviceName": f"{name}-http",
+            "serviceName": _host_name(plan, first),
             "selector": {"matchLabels": _labels(plan, component)},
             "template": leader,
         }
@@ -197,17 +203,36 @@ def _service(plan: Plan, name: str, labels: dict[str, str], port: int) -> dict[s
     return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
 
 
-def _proxy(plan: Plan, proxy: Proxy, scripts: str) -> dict[str, Any]:
-    """The proxy; a second one would not know what the first has sent to the engines."""
+def _host_name(plan: Plan, node: Node) -> str:
+    """The name in the cluster's DNS of the engine whose first node this is."""
+    return f"{base_name(plan)}-{node.role}-{node.instance}-http"
+
+
+def _reached(plan: Plan, role: str) -> list[tuple[str, int]]:
+    """Host names and ports of the engines of a role."""
+    return [(_host_name(plan, node), port) for node, port in backends(plan, role)]
+
+
+def _proxy(plan: Plan, proxy: Proxy, scripts: str, options: RenderOptions) -> dict[str, Any]:
+    metadata = _metadata(plan, f"{base_name(plan)}-{PROXY_NAME}", PROXY_NAME)
+    labels = {**_labels(plan, PROXY_NAME), ANSWERS: "yes"}
+    if is_router(proxy):
+        return router_deployment(metadata, labels, router_pod(proxy, options.router_image, scripts))
+    return _example_proxy(plan, proxy, scripts, metadata, labels)
+
+
+def _example_proxy(
+    plan: Plan, proxy: Proxy, scripts: str, metadata: dict[str, Any], labels: dict[str, str]
+) -> dict[str, Any]:
+    """The example proxy; a second one would not know what the first has sent to the engines."""
     in_pod = with_proxy_apart(plan, proxy)
     env: list[dict[str, Any]] = [{"name": address_variable(in_pod.nodes[-1]), **POD_IP}]
     urls = []
-    for role in ("prefill", "decode"):
+    for role in SIDES:
         for node, port in backends(plan, role):
-            host = f"{base_name(plan)}-{node.role}-{node.instance}-http"
+            host = _host_name(plan, node)
             env.append({"name": address_variable(node), "value": host})
             urls.append(f"http://{host}:{port}{SERVER_READY_PATH}")
-    labels = {**_labels(plan, PROXY_NAME), ANSWERS: "yes"}
     spec = {
         "replicas": 1,
         "strategy": {"type": "Recreate"},
@@ -217,6 +242,4 @@ def _proxy(plan: Plan, proxy: Proxy, scripts: str) -> dict[str, Any]:
             "spec": proxy_pod(plan, proxy.port, env, urls, scripts),
         },
     }
-    name = f"{base_name(plan)}-{PROXY_NAME}"
-    metadata = _metadata(plan, name, PROXY_NAME)
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}

@@ -63,11 +63,11 @@ def engine_pod(plan: Plan, group: list[Node], node: Node, scripts: str) -> dict[
     }
     if port is not None:
         container["ports"] = [{"name": "http", "containerPort": port, "protocol": "TCP"}]
-        container |= _probes(SERVER_READY_PATH, port, threshold("ready-timeout"))
+        container |= probes(SERVER_READY_PATH, port, threshold("ready-timeout"))
     container["resources"] = {"requests": npus, "limits": npus}
     container["securityContext"] = NOT_PRIVILEGED
     container["volumeMounts"] = mounts
-    spec = {**_common(), "hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
+    spec = {**common(threshold("stop-timeout")), "hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
     if chip.kubernetes_node_types:
         spec["affinity"] = _affinity(chip)
     if chip.needs_host_pids:
@@ -110,7 +110,7 @@ def proxy_pod(
         "command": ["/bin/bash", f"{MOUNTED_AT}/proxy/serve.sh"],
         "env": env,
         "ports": [{"name": "http", "containerPort": port, "protocol": "TCP"}],
-        **_probes(PROXY_READY_PATH, port, PROXY_STARTUP_S),
+        **probes(PROXY_READY_PATH, port, PROXY_STARTUP_S),
         "resources": {"requests": {"cpu": PROXY_CPUS, **memory}, "limits": memory},
         "securityContext": NOT_PRIVILEGED,
         "volumeMounts": [{"name": "scripts", "mountPath": MOUNTED_AT, "readOnly": True}],
@@ -119,7 +119,8 @@ def proxy_pod(
         "name": "scripts",
         "configMap": {"name": scripts, "items": [_item("env.sh"), _item("proxy/serve.sh")]},
     }
-    return {**_common(), "initContainers": [waiting], "containers": [container], "volumes": [volume]}
+    shared = common(threshold("stop-timeout"))
+    return {**shared, "initContainers": [waiting], "containers": [container], "volumes": [volume]}
 
 
 def key_of(path: str) -> str:
@@ -131,24 +132,35 @@ def _item(path: str) -> dict[str, str]:
     return {"key": key_of(path), "path": path}
 
 
-def _common() -> dict[str, Any]:
-    """What every pod has; variables that Kubernetes makes of services would be read as settings of vLLM."""
-    grace_s = threshold("stop-timeout")
+def common(grace_s: int) -> dict[str, Any]:
+    """What every pod has; variables that Kubernetes makes of services would be read as settings of vLLM.
+
+    Args:
+        grace_s: from the request to end until the pod is killed.
+    """
     return {"enableServiceLinks": False, "terminationGracePeriodSeconds": grace_s}
 
 
-def _probes(path: str, port: int, start_s: int) -> dict[str, Any]:
-    """Probes over HTTP: nothing is asked of the other two until the first start has been waited for."""
-    get = {"httpGet": {"path": path, "port": port}}
+def probes(path: str, port: int, start_s: int, ready_path: str = "") -> dict[str, Any]:
+    """Probes over HTTP: nothing is asked of the other two until the first start has been waited for.
+
+    Args:
+        path: answers without an error while the program lives.
+        port: of it.
+        start_s: how long the start may take.
+        ready_path: answers so while it takes requests; the same path where it is empty.
+    """
+    live = {"httpGet": {"path": path, "port": port}}
+    ready = {"httpGet": {"path": ready_path or path, "port": port}}
     return {
         "startupProbe": {
-            **get,
+            **live,
             "periodSeconds": STARTUP_PERIOD_S,
             "timeoutSeconds": 5,
             "failureThreshold": max(1, start_s // STARTUP_PERIOD_S),
         },
-        "readinessProbe": {**get, "periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": 3},
-        "livenessProbe": {**get, "periodSeconds": 30, "timeoutSeconds": 30, "failureThreshold": 5},
+        "readinessProbe": {**ready, "periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": 3},
+        "livenessProbe": {**live, "periodSeconds": 30, "timeoutSeconds": 30, "failureThreshold": 5},
     }
 
 

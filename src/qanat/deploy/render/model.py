@@ -16,10 +16,12 @@ class RenderOptions:
     Attributes:
         language: of the README.
         install: whether engines run in the release's image, or from source at the tags that pair.
+        router_image: an image with Qanat, in which Kubernetes runs `qanat router`; empty where there is none.
     """
 
     language: Language = "en"
     install: Install = "image"
+    router_image: str = ""
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from qanat.deploy.render.kubernetes import base_name, client_port, groups, is_re
 from qanat.deploy.render.load_steps import benchmark_of
 from qanat.deploy.render.model import RenderOptions
 from qanat.deploy.render.names import PROXY_NAME, container_name
+from qanat.deploy.render.proxy import is_router
 from qanat.deploy.render.readme_texts import Texts
 from qanat.deploy.render.runnable import CACHE_AT
 from qanat.deploy.render.shell import quote
@@ -103,7 +104,7 @@ def other_ways(plan: Plan, options: RenderOptions, text: Texts) -> list[str]:
     if options.install == "source":
         return []
     names = [node.name for node in plan.nodes]
-    if plan.proxy is not None and is_rendered(plan, options):
+    if plan.proxy is not None and not is_router(plan.proxy):
         names.append(PROXY_NAME)
     opening = '(cd -P . && export DEPLOYMENT_DIR="$PWD" && set -a && source env.sh && docker compose --file'
     found = [
