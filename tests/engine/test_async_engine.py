@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -24,6 +23,7 @@ from qanat.core.events import GenerationEvent
 from qanat.core.request import FinishReason
 from qanat.core.sampling_params import SamplingParams
 from qanat.engine.async_engine import AsyncEngine
+from tests.support.stopped import stopped
 from tests.worker.tiny_model import tiny_config
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -52,16 +52,9 @@ async def wait_until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-@contextlib.contextmanager
-def stopped(engine: AsyncEngine) -> Iterator[None]:
-    """The core does nothing meanwhile."""
-    pid = engine.core_pid
-    assert pid is not None
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
+def pid_of(engine: AsyncEngine) -> int:
+    assert engine.core_pid is not None
+    return engine.core_pid
 
 
 def is_idle(engine: AsyncEngine) -> bool:
@@ -111,7 +104,7 @@ async def test_no_bound_means_as_many_tokens_as_fit(engine: AsyncEngine) -> None
 async def test_a_full_queue_refuses_and_the_rest_goes_on(engine: AsyncEngine) -> None:
     num_aborted = engine.stats().num_finished["abort"]
     calls = [asyncio.create_task(collect(engine, [7, i], max_tokens=150)) for i in range(20)]
-    with stopped(engine):  # so that none has ended before the last one is there
+    with stopped(pid_of(engine)):  # so that none has ended before the last one is there
         await wait_until(lambda: engine.health().num_pending == 20)
     results = await asyncio.gather(*calls, return_exceptions=True)
     answered = [each for each in results if isinstance(each, list)]
@@ -233,9 +226,7 @@ async def test_death_of_the_core_reaches_every_caller() -> None:
         streams = [engine.generate([7, i], params) for i in range(6, 9)]
         for stream in streams:
             await anext(stream)
-        pid = engine.core_pid
-        assert pid is not None
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid_of(engine), signal.SIGKILL)
         for stream in streams:
             with pytest.raises(EngineDeadError):
                 async with asyncio.timeout(WAIT_S):
@@ -254,7 +245,7 @@ async def test_a_frozen_core_is_unhealthy_while_work_waits() -> None:
     stream = engine.generate([7, 8], SamplingParams(max_tokens=4000, ignore_eos=True))
     try:
         await anext(stream)
-        with stopped(engine):
+        with stopped(pid_of(engine)):
             await wait_until(lambda: not engine.health().is_healthy)
             assert engine.health().is_alive
     finally:

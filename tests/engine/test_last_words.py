@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from qanat.engine.last_words import ask_for_stacks, describe_exit, read_last_words
+from tests.support.stopped import stopped
 
 PROGRAM = """
 import ctypes, sys, time, logging
@@ -71,8 +72,8 @@ def test_stacks_come_wherever_the_main_thread_is(tmp_path: Path, place: str) -> 
 
 def test_a_stopped_process_is_told_to_be_stopped(tmp_path: Path) -> None:
     with running(tmp_path, "asleep") as process:
-        os.kill(process.pid, signal.SIGSTOP)
-        assert "stopped" in asyncio.run(ask_for_stacks(tmp_path, process.pid))
+        with stopped(process.pid):
+            assert "stopped" in asyncio.run(ask_for_stacks(tmp_path, process.pid))
 
 
 @pytest.mark.parametrize(

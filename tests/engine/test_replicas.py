@@ -28,6 +28,7 @@ from qanat.core.sampling_params import SamplingParams
 from qanat.engine.async_engine import AsyncEngine
 from qanat.engine.replica import Replica
 from qanat.engine.restarts import RestartBudget
+from tests.support.stopped import stopped
 from tests.worker.tiny_model import tiny_config
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -105,8 +106,7 @@ def endless_choices(n: int) -> SamplingParams:
 async def test_a_long_prompt_sends_the_next_calls_elsewhere(engine: AsyncEngine) -> None:
     pid = replica(engine, 0).line.pid
     assert pid is not None
-    os.kill(pid, signal.SIGSTOP)  # so that the prompt stays uncomputed
-    try:
+    with stopped(pid):  # so that the prompt stays uncomputed
         params = SamplingParams(max_tokens=6, ignore_eos=True)
         long_call = engine.generate(list(range(7, 57)) * 40, params, data_parallel_rank=0)
         waiting = asyncio.ensure_future(anext(long_call))
@@ -114,8 +114,6 @@ async def test_a_long_prompt_sends_the_next_calls_elsewhere(engine: AsyncEngine)
         assert replica(engine, 0).load.num_tokens == 2000
         calls = await begin(engine, 2)
         assert num_pending(engine) == [1, 2]
-    finally:
-        os.kill(pid, signal.SIGCONT)
     await waiting
     await close(engine, [long_call, *calls])
 
