@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from qanat.bench.online.statistics import (
     MAX_RESAMPLED,
+    MIN_PARTS,
     Distribution,
+    clustered_percentile_interval,
     mean_interval,
     ranks_differ,
     student_error,
@@ -75,3 +77,54 @@ def test_ranks_tell_a_shift_from_none() -> None:
     assert ranks_differ(same, [one + 0.5 for one in same]) > 4
     assert ranks_differ([1.0] * 20, [1.0] * 20) == 0
     assert ranks_differ([1.0], [9.0]) == 0
+
+
+def requests_of(source: random.Random, *, is_dependent: bool) -> list[list[float]]:
+    """Times of 60 requests with 50 tokens each, uniform from 0 to 1; those of a dependent request are nearly one."""
+    parts = []
+    for _ in range(60):
+        own = source.random()
+        parts.append([own + source.random() / 1e6 if is_dependent else source.random() for _ in range(50)])
+    return parts
+
+
+@pytest.mark.parametrize(("is_dependent", "percent"), [(True, 50.0), (True, 90.0), (False, 50.0)])
+def test_percentiles_of_tokens_are_as_sure_as_their_requests_let_them_be(
+    is_dependent: bool, percent: float
+) -> None:
+    source, held, naive = random.Random(7), 0, 0
+    for seed in range(30):
+        parts = requests_of(source, is_dependent=is_dependent)
+        ordered = Distribution(sorted(value for part in parts for value in part))
+        low, high = clustered_percentile_interval(parts, ordered, percent, seed) or (0.0, 1.0)
+        held += low <= percent / 100 <= high
+        plain = ordered.percentile_interval(percent)
+        assert plain is not None
+        naive += plain[0] <= percent / 100 <= plain[1]
+    assert held >= 26
+    assert naive <= 15 if is_dependent else naive >= 26, (
+        "counting tokens as independent is wrong where they are not"
+    )
+
+
+def test_too_few_requests_enclose_no_percentile() -> None:
+    source = random.Random(1)
+    parts = [[source.random() for _ in range(500)] for _ in range(MIN_PARTS - 1)]
+    ordered = Distribution(sorted(value for part in parts for value in part))
+    assert clustered_percentile_interval(parts, ordered, 50) is None
+    slow = [[0.001] * 99 for _ in range(40)] + [[0.5] * 99]
+    ordered = Distribution(sorted(value for part in slow for value in part))
+    assert clustered_percentile_interval(slow, ordered, 99) is None, (
+        "one request alone has all the slow tokens"
+    )
+    assert clustered_percentile_interval(slow, ordered, 50) == (0.001, 0.001)
+
+
+def test_many_requests_need_no_resampling() -> None:
+    source = random.Random(2)
+    parts = [[source.gauss(source.random(), 0.1)] * 3 for _ in range(MAX_RESAMPLED + 1)]
+    ordered = Distribution(sorted(value for part in parts for value in part))
+    found = clustered_percentile_interval(parts, ordered, 90)
+    alone = Distribution([part[0] for part in sorted(parts)]).percentile_interval(90)
+    assert found is not None and alone is not None
+    assert found == pytest.approx(alone, abs=0.005), "three equal tokens say as much as one"

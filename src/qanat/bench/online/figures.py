@@ -25,7 +25,7 @@ from qanat.bench.online.measures import (
     values_of,
 )
 from qanat.bench.online.server_metrics import ServerMetrics
-from qanat.bench.online.statistics import Distribution, mean_interval
+from qanat.bench.online.statistics import Distribution, clustered_percentile_interval, mean_interval
 from qanat.bench.online.verdict import client_delays_s, distinct_pairs
 
 
@@ -197,8 +197,8 @@ def _client_figures(outcome: Outcome) -> dict[str, Any]:
 def _intervals(outcome: Outcome, wanted: Wanted) -> dict[str, tuple[float, float] | None]:
     """Where the figures lie with 95 % confidence, in milliseconds.
 
-    Means: resampled over requests, as tokens of one answer are alike. Percentiles of figures that a request has one
-    of: exact, by their ranks. Percentiles of times between tokens have none.
+    Means, and percentiles of times between tokens: resampled over requests, as tokens of one answer are alike.
+    Percentiles of figures that a request has one of: exact, by their ranks.
     """
     found: dict[str, tuple[float, float] | None] = {}
     for name in wanted.metrics:
@@ -210,10 +210,13 @@ def _intervals(outcome: Outcome, wanted: Wanted) -> dict[str, tuple[float, float
             list(map(len, measured.by_answer)),
         )
         found[f"mean_{name}_ms"] = _in_ms(mean_interval(sums, counts, wanted.seed))
-        if name != "itl":
-            found[f"median_{name}_ms"] = _in_ms(measured.values.percentile_interval(50))
-            for percent in wanted.percentiles:
-                found[f"p{percent:g}_{name}_ms"] = _in_ms(measured.values.percentile_interval(percent))
+        keys = {f"p{percent:g}_{name}_ms": percent for percent in wanted.percentiles}
+        for key, percent in {f"median_{name}_ms": 50.0, **keys}.items():
+            found[key] = _in_ms(
+                clustered_percentile_interval(measured.by_answer, measured.values, percent, wanted.seed)
+                if name == "itl"
+                else measured.values.percentile_interval(percent)
+            )
     return found
 
 

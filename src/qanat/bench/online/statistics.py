@@ -12,6 +12,8 @@ MAX_RESAMPLED = 5000
 """Of more values the mean's error follows from their deviation as well."""
 CONFIDENCE = 0.95
 _Z = 1.959964
+MIN_PARTS = 10
+"""Of fewer requests nothing is said about percentiles of the values inside of them."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,42 @@ def mean_interval(
     spread = Distribution(sorted(means))
     tail = 50 * (1 - CONFIDENCE)
     return spread.percentile(tail), spread.percentile(100 - tail)
+
+
+def clustered_percentile_interval(
+    parts: Sequence[Sequence[float]], ordered: Distribution, percent: float, seed: int = 0
+) -> tuple[float, float] | None:
+    """Where a percentile of the source lies, with 95 % confidence, if values inside of one part depend on each other.
+
+    How far the share of values below the percentile may be off is told by resampling whole parts (`mean_interval`),
+    and the values at the shares so far below and above it are the ends (Woodruff, Journal of the American Statistical
+    Association 47, 1952). So each value is looked at once, however often parts are drawn again.
+
+    Args:
+        parts: values of each, such as the times between tokens of a request; parts are independent.
+        ordered: all of them.
+        percent: in [0, 100].
+        seed: of the resampling.
+
+    Returns:
+        None where so few parts do not enclose it: then an end would be the least or the largest value.
+    """
+    if len(parts) < MIN_PARTS:
+        return None
+    value, counts = ordered.percentile(percent), list(map(len, parts))
+    less = [sum(one < value for one in part) for part in parts]
+    equal = [sum(one == value for one in part) for part in parts]
+    # Of many equal values, so many count as lying below that the percentile is where it is.
+    counted = (percent / 100 * sum(counts) - sum(less)) / max(1, sum(equal))
+    below = [few + min(1.0, max(0.0, counted)) * same for few, same in zip(less, equal, strict=True)]
+    ends = mean_interval(below, counts, seed)
+    if ends is None:
+        return None
+    share = sum(below) / sum(counts)
+    low, high = (percent + 100 * (end - share) for end in ends)
+    if low <= 0 or high >= 100:
+        return None
+    return ordered.percentile(low), ordered.percentile(high)
 
 
 _T_975 = (
