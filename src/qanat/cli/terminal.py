@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import sys
@@ -29,9 +30,13 @@ def echo(text: str = "") -> None:
 
 
 def tell(text: str) -> None:
-    """One line for the person at the terminal that is no part of the result; what would steer it is escaped."""
-    sys.stderr.write(printable(text) + "\n")
-    sys.stderr.flush()
+    """One line for the person at the terminal that is no part of the result; what would steer it is escaped.
+
+    Where it cannot be written, as on a full disk, the command goes on without it.
+    """
+    with contextlib.suppress(OSError):
+        sys.stderr.write(printable(text) + "\n")
+        sys.stderr.flush()
 
 
 def show(value: object) -> str:
