@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ssl
+from typing import TYPE_CHECKING
 
 from qanat.cli.connection_flags import ConnectionFlags
 from qanat.config.env import secret_of
 from qanat.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from qanat.deploy.verify.exchange import Exchange
 
 NO_HEADER = "\r\n\0"
 
@@ -72,3 +76,21 @@ def trust_of(ca_file: str | None) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=ca_file)
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(f"--ca-file {ca_file}: {error.strerror or error}", param="--ca-file") from None
+
+
+def exchange_with(url: str, key_variable: str | None, ca_file: str | None = None) -> Exchange:
+    """Sends requests to the server at a URL.
+
+    Args:
+        url: of its root.
+        key_variable: holds the API key.
+        ca_file: certificates to trust for https; None for the system's.
+
+    Raises:
+        ConfigError: the address, the key or the file cannot be used.
+    """
+    from qanat.deploy.verify.address import read_address
+    from qanat.deploy.verify.exchange import Exchange
+
+    trust = trust_of(ca_file) if ca_file is not None else None
+    return Exchange(read_address(url), key_of(key_variable), trust)

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from qanat.cli.connection import exchange_with
 from qanat.cli.eval_options import AllOptions, is_url, mode_of
 from qanat.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from qanat.deploy.verify.exchange import Exchange
     from qanat.evals.asking import Asker, AskSettings
     from qanat.evals.choices import Scoring
     from qanat.evals.item import EvalItem
@@ -189,7 +189,7 @@ class _SideMaker:
         from qanat.evals.sending import Caller, model_of
 
         options = self.options
-        exchange = self._exchange(url, key_variable)
+        exchange = exchange_with(url, key_variable, options.ca_file)
         model = model or asyncio.run(model_of(exchange, min(options.timeout_s, START_TIMEOUT_S)))
         settings = self._settings(model)
         caller = Caller(exchange, options.timeout_s, options.retries)
@@ -230,15 +230,6 @@ class _SideMaker:
         if options.scoring != "letter":
             return settings
         return replace(settings, is_thinking=False, max_tokens=1, logprobs=NUM_LETTER_LOGPROBS)
-
-    def _exchange(self, url: str, key_variable: str | None) -> Exchange:
-        from qanat.cli.connection import key_of, trust_of
-        from qanat.deploy.verify.address import read_address
-        from qanat.deploy.verify.exchange import Exchange
-
-        ca_file = self.options.ca_file
-        trust = trust_of(ca_file) if ca_file is not None else None
-        return Exchange(read_address(url), key_of(key_variable), trust)
 
     def _told(self, address: str, model: str, logprobs: int) -> dict[str, Any]:
         """Settings that change answers or verdicts; how many are asked, and how fast, is not among them."""

@@ -226,13 +226,11 @@ class _Run:
         here = {unit.name for unit in self._session.engines}
         if self._options.skip_verify or self._folder.deployment.service.node not in here:
             return True
-        from qanat.cli.connection import key_of
+        from qanat.cli.connection import exchange_with
         from qanat.cli.deploy_actions.verify import DEFAULT_CONCURRENCY, MAX_CONCURRENCY, verify
         from qanat.deploy.plan.places import service_port
         from qanat.deploy.rendered.inputs import read_plan
-        from qanat.deploy.verify.address import read_address
         from qanat.deploy.verify.check import Context, Settings
-        from qanat.deploy.verify.exchange import Exchange
         from qanat.deploy.verify.planned import expected_of
         from qanat.deploy.verify.report import has_failed
         from qanat.deploy.verify.run import chosen
@@ -246,7 +244,7 @@ class _Run:
             max_model_len=planned.max_model_len,
             concurrency=min(planned.concurrency or DEFAULT_CONCURRENCY, MAX_CONCURRENCY),
         )
-        exchange = Exchange(read_address(url), key_of(self._options.api_key_env))
+        exchange = exchange_with(url, self._options.api_key_env)
         context = Context(Service(exchange, settings.timeout_s), settings)
         return not has_failed(await verify(context, chosen()))
 

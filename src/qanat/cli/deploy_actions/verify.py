@@ -190,9 +190,7 @@ def _exchange(options: VerifyOptions, words: Sequence[str], planned: Planned | N
     Raises:
         ConfigError: no URL, several, a wrong one, or a key or certificate that cannot be read.
     """
-    from qanat.cli.connection import key_of, trust_of
-    from qanat.deploy.verify.address import read_address
-    from qanat.deploy.verify.exchange import Exchange
+    from qanat.cli.connection import exchange_with
 
     if len(words) > 1:
         raise ConfigError(f"one URL can be verified, got {' and '.join(words)}.")
@@ -204,8 +202,7 @@ def _exchange(options: VerifyOptions, words: Sequence[str], planned: Planned | N
             else "for example http://127.0.0.1:8000"
         )
         raise ConfigError(f"name the URL of the service: {why}.", param="URL")
-    trust = trust_of(options.ca_file) if options.ca_file is not None else None
-    return Exchange(read_address(url), key_of(options.api_key_env), trust)
+    return exchange_with(url, options.api_key_env, options.ca_file)
 
 
 def _names(texts: Sequence[str]) -> tuple[str, ...]:
