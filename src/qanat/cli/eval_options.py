@@ -8,6 +8,7 @@ from typing import Any
 from qanat.config.options import option
 from qanat.config.values import Kind
 from qanat.core.errors import ConfigError
+from qanat.evals.choices import SCORINGS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +92,7 @@ class QuestionOptions:
         "answer",
         "What multiple choice is judged by: the answer's words, the probability of each letter as the first token, or "
         "that of each choice's text, divided by its length or not.",
-        choices=("answer", "letter", "likelihood", "likelihood-per-character"),
+        choices=SCORINGS,
     )
     thinking: bool | None = option(
         Kind.SWITCH,
