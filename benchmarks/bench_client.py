@@ -62,9 +62,8 @@ def run_ours(port: int, options: argparse.Namespace) -> Figures:
         *("--num-prompts", str(options.requests), "--max-concurrency", str(options.concurrency)),
         *("--output-len", str(options.tokens), "--input-len", "3", "--num-warmups", str(options.concurrency)),
     ]
-    program = "import sys; from qanat.cli.main import main; sys.exit(main(sys.argv[1:]))"
     done = subprocess.run(
-        [sys.executable, "-c", program, *arguments],
+        [sys.executable, "-m", "qanat", *arguments],
         capture_output=True,
         text=True,
         check=False,

@@ -89,7 +89,6 @@ def read_reply(body: bytes, *, is_chat: bool, max_places: int = 0) -> Reply:
             for call in message.get("tool_calls") or ()
         )
         return Reply(text, own_thinking or thinking, calls, reason, usage, tokens, chances)
-    raise AssertionError("what goes wrong raises")
 
 
 def _chances(logprobs: Any, max_places: int) -> tuple[tuple[str, ...], tuple[TokenChances, ...]]:

@@ -219,9 +219,8 @@ class _Reader:
 
     def _count_without_ids(self, running: int | None, has_text: bool) -> int:
         """Tokens of a chunk by its usage, or 1 for one with text."""
-        if (
-            running is not None and BY_CHUNKS not in self._by
-        ):  # else it is usage that comes with the end alone
+        # Behind a chunk without usage it is the usage that comes with the end alone.
+        if running is not None and BY_CHUNKS not in self._by:
             if running:
                 self._by.add(BY_RUNNING_USAGE)
             return running
