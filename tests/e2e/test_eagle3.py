@@ -127,7 +127,8 @@ def test_the_plan_has_the_draft_model(folders: Folders) -> None:
     said = next(each for each in report["decisions"] if each["field"] == "--speculative-config.model")
     assert said["got"].startswith("400 of 1,") and "layers 2, 2, 1" in said["got"]
     keys_and_values = 2 * 64 * 16 * 4  # of a head in a block of fp32
-    assert report["memory"]["block_bytes"] == keys_and_values * (4 * 2 + KV_HEADS)
+    entry_count = 4  # int32: how many of the block's tokens the draft layer has entries of
+    assert report["memory"]["block_bytes"] == keys_and_values * (4 * 2 + KV_HEADS) + entry_count
 
 
 def test_a_draft_of_another_model_is_refused(folders: Folders, demo_model: Path) -> None:
