@@ -9,6 +9,7 @@ import pytest
 
 from qanat.cli import terminal
 from qanat.cli.main import main
+from qanat.config.env import ISA_VARIABLE
 from qanat.kernels.native import limits
 from qanat.kernels.native.module import instruction_sets, is_built
 from tests.config.tiny_folder import write_model
@@ -129,6 +130,22 @@ def test_kernels_on_several_instruction_sets_as_a_table(capsys: pytest.CaptureFi
     assert text.splitlines()[0] == "demo"
     assert [line.split()[7] for line in text.splitlines() if "q_proj" in line] == instruction_sets()
     assert "Machine: reads" in text
+
+
+def test_kernels_run_on_the_instruction_set_that_the_environment_asks_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not is_built():
+        pytest.skip("the native kernels are not built")
+    small = ("--case-time-s", "0.001", "--working-set", "1MiB", "--num-threads", "1")
+    flags = ("--model", "demo", "--rows", "1", "--filter", "q_proj", "--provider", "native")
+    lowest = instruction_sets()[0]
+    monkeypatch.setenv(ISA_VARIABLE, lowest)
+    report = bench(capsys, "kernels", *flags, *small)
+    assert {result["instruction_set"] for result in report["results"]} == {lowest}
+    monkeypatch.setenv(ISA_VARIABLE, "mmx")
+    assert main(["bench", "kernels", *flags, *small]) == 2
+    assert "QANAT_ISA=mmx" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

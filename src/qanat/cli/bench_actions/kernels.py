@@ -12,7 +12,7 @@ from qanat.cli.bench_actions.common import limit_lines, progress
 from qanat.cli.command import Command
 from qanat.cli.reading import read_action, say
 from qanat.cli.terminal import require_engine, tell
-from qanat.config.env import read_environment
+from qanat.config.env import read_environment, wanted_instruction_set
 from qanat.config.machine import read_machine
 from qanat.config.options import option
 from qanat.config.values import Kind, read_text
@@ -51,7 +51,9 @@ class KernelsFlags:
         "Implementations: native, reference. Default: both; native alone for several sets.",
     )
     isa: tuple[str, ...] = option(
-        Kind.TEXTS, (), "Instruction sets of the native kernels, or all. Default: the best of this processor."
+        Kind.TEXTS,
+        (),
+        "Instruction sets of the native kernels, or all. Default: that of QANAT_ISA, or the best of this processor.",
     )
     filter: tuple[str, ...] = option(
         Kind.TEXTS, (), "Leave out what does not contain one of these texts: an op, or a part such as q_proj."
@@ -165,7 +167,7 @@ def _runners(options: KernelsFlags) -> list[Runner]:
     if NATIVE in options.provider:
         if is_built():
             sets = instruction_sets()
-            wanted = tuple(sets) if ALL in options.isa else options.isa or (sets[-1],)
+            wanted = tuple(sets) if ALL in options.isa else options.isa or (_default_set(sets),)
             _check("--isa", wanted, sets)
             runners = [Runner(NATIVE, name) for name in wanted]
         elif NATIVE in options.provider and REFERENCE in options.provider and not options.isa:
@@ -175,6 +177,17 @@ def _runners(options: KernelsFlags) -> list[Runner]:
     if REFERENCE in options.provider and len(options.isa) == 0:
         runners.append(Runner(REFERENCE))
     return runners
+
+
+def _default_set(known: Sequence[str]) -> str:
+    from qanat.kernels.native.module import check_instruction_set
+    from qanat.kernels.registry import REFERENCE
+
+    wanted = wanted_instruction_set()
+    if wanted in ("", REFERENCE):
+        return known[-1]
+    check_instruction_set(wanted)
+    return wanted
 
 
 def _check(flag: str, names: Sequence[str], known: Sequence[str] | dict[str, object]) -> None:
