@@ -29,6 +29,10 @@ SCHEMA: dict[str, Any] = {
         "free": {"description": "anything"},
         "all": {"allOf": [{"type": "integer"}, {"minimum": 0}]},
         "odd": 5,
+        "python": {"type": "dict"},
+        "several": {"type": ["float", "NoneType", "int"]},
+        "loud": {"type": "ARRAY"},
+        "other": {"type": "datetime"},
     },
     "allOf": [{"properties": {"deep": {"type": "boolean"}}}],
     "$defs": {"O": {"type": "object"}, "Loop": {"anyOf": [{"$ref": "#/$defs/Loop"}, {"type": "integer"}]}},
@@ -55,6 +59,10 @@ SCHEMA: dict[str, Any] = {
         ("odd", {"string"}),
         ("deep", {"boolean"}),
         ("unknown", {"string"}),
+        ("python", {"object"}),
+        ("several", {"number", "null", "integer"}),
+        ("loud", {"array"}),
+        ("other", {"datetime"}),
     ],
 )
 def test_types_of_parameters(name: str, types: set[str]) -> None:
@@ -102,7 +110,10 @@ def test_additional_properties_type_undeclared_parameters() -> None:
         ('{"k": [1, 2]}', {"object"}, {"k": [1, 2]}),
         ("[1,\n 2]", {"array"}, [1, 2]),
         ("[1, 2]", {"object"}, "[1, 2]"),
-        ("{'k': 1}", {"object"}, "{'k': 1}"),
+        ("{'k': True, 'n': None}", {"object"}, {"k": True, "n": None}),
+        ("['it\\'s', \"it's\"]", {"array"}, ["it's", "it's"]),
+        ('{"k": "two\nlines"}', {"object", "string"}, {"k": "two\nlines"}),
+        ("{'k': }", {"object"}, "{'k': }"),
         ('{"k": ', {"object"}, '{"k": '),
         ("[" * 100_000, {"array"}, "[" * 100_000),
         ("9" * 5000, {"integer"}, None),
@@ -110,7 +121,7 @@ def test_additional_properties_type_undeclared_parameters() -> None:
         ("maybe", {"boolean"}, "maybe"),
         ("x", {"surprise"}, "x"),
     ],
-    ids=range(25),
+    ids=range(28),
 )
 def test_values_keep_their_types(text: str, types: set[str], value: object) -> None:
     result = json_of(text, frozenset(types))

@@ -82,8 +82,9 @@ class ChatAssembler:
     """For chat answers. Works on token ids, so the result does not depend on how many come in one event.
 
     A thinking block is one that the prompt left open, or one that begins before any visible text; it ends at its
-    closing tag, or where a tool call begins. Tags anywhere else are text. Newlines around the reasoning, and before
-    the answer that follows it, belong to the format and are dropped. Stop strings are looked for in the answer only.
+    closing tag, or where a tool call begins, and if its tag comes after that it is dropped. Tags anywhere else are
+    text. Newlines around the reasoning, and before the answer that follows it, belong to the format and are dropped.
+    Stop strings are looked for in the answer only.
 
     What may be a call is held back until it is certain; if it is none, its tokens are handled as if they came now.
 
@@ -119,6 +120,7 @@ class ChatAssembler:
         self._hidden_ids = tokenizer.special_token_ids if sampling.skip_special_tokens else frozenset()
         self._is_reasoning = tags is not None and is_reasoning_open
         self._may_open = tags is not None
+        self._is_cut_by_call = False
         self._reasoning = NewlineTrimmer()
         self._answer = Answer(sampling, holds_space=calls is not None)
         self._is_over = False
@@ -216,7 +218,7 @@ class ChatAssembler:
         result = calls.push(unit)
         if result.is_begun or result.is_too_many:
             if self._is_reasoning:
-                self._is_reasoning = False
+                self._is_reasoning, self._is_cut_by_call = False, True
                 self._answer.drop_leading_newlines()
             self._may_open = False
             self._answer.begin_call(news)
@@ -239,6 +241,11 @@ class ChatAssembler:
         if self._acts_as_tag(unit.token_id):
             self._take_think_tag(unit, news)
             return None
+        if self._is_late_end(unit.token_id):
+            self._is_cut_by_call = False
+            for position in unit.positions:
+                self._answer.push_silent(position, news)
+            return None
         self._may_open = self._may_open and not unit.raw.strip()
         if self._is_reasoning:
             self._num_reasoning_tokens += unit.is_counted
@@ -255,6 +262,10 @@ class ChatAssembler:
         if token_id == self._tags.start_id:
             return self._may_open
         return token_id == self._tags.end_id and self._is_reasoning
+
+    def _is_late_end(self, token_id: int) -> bool:
+        """Whether this closes a block that a call has ended already: the model thought that it still stood open."""
+        return self._is_cut_by_call and self._tags is not None and token_id == self._tags.end_id
 
     def _take_think_tag(self, unit: Unit, news: News) -> None:
         assert self._tags is not None

@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from qanat.structured.mending import mended
+
 STRING: frozenset[str] = frozenset({"string"})
 MAX_SCHEMAS = 1000
 """Parts of one schema that are looked at; what lies beyond is not."""
@@ -27,6 +29,20 @@ def _refuse(constant: str) -> None:
 # Numbers may be larger than Python's own.
 _SHAPE = json.JSONDecoder(parse_int=len, parse_float=len, parse_constant=_refuse)
 _UNIONS = ("anyOf", "oneOf", "allOf")
+_OTHER_NAMES = {
+    "str": "string",
+    "text": "string",
+    "int": "integer",
+    "float": "number",
+    "double": "number",
+    "bool": "boolean",
+    "dict": "object",
+    "list": "array",
+    "tuple": "array",
+    "none": "null",
+    "nonetype": "null",
+}
+"""What tools call types that are made from Python's, in place of JSON Schema's words."""
 
 
 def parameter_types(schema: Mapping[str, Any] | None, name: str) -> frozenset[str]:
@@ -83,9 +99,8 @@ def _resolved(reference: str, root: Any) -> Any:
 def _named_types(schema: Mapping[str, Any]) -> set[str]:
     """Types that this part itself names, or lets one know by its keywords."""
     declared = schema.get("type")
-    types = {declared} if isinstance(declared, str) else set()
-    if isinstance(declared, list):
-        types = {name for name in declared if isinstance(name, str)}
+    names = declared if isinstance(declared, list) else [declared]
+    types = {type_name(name) for name in names if isinstance(name, str)}
     if schema.get("nullable") is True:
         types.add("null")
     if declared is None:
@@ -95,6 +110,12 @@ def _named_types(schema: Mapping[str, Any]) -> set[str]:
         types |= {"object"} if "properties" in schema else set()
         types |= {"array"} if "items" in schema else set()
     return types
+
+
+def type_name(written: str) -> str:
+    """JSON Schema's word for a type, however a tool's author spells it; one that is not known stays as it is."""
+    name = written.lower()
+    return _OTHER_NAMES.get(name, name)
 
 
 def _type_of(value: object) -> str:
@@ -108,8 +129,8 @@ def json_of(text: str, types: frozenset[str]) -> str:
     """JSON for a value that a model wrote as bare text.
 
     Of several types the narrower one goes first and string last, so null is not a text where it may be null. What
-    fits none of them is a string. Numbers, objects and lists keep the model's spelling; Python's spellings of
-    booleans and null are understood, as templates show them to models.
+    fits none of them is a string. Numbers, objects and lists keep the model's spelling where that is JSON; Python's
+    spellings are understood, as templates show them to models, and so are texts with raw line ends.
 
     Args:
         text: the value without the newlines around it.
@@ -127,10 +148,15 @@ def json_of(text: str, types: frozenset[str]) -> str:
     kinds = {"object": dict, "array": list}
     wanted = tuple(kinds[name] for name in kinds if name in types)
     if wanted and bare[:1] in ("{", "["):
-        try:
-            value = _SHAPE.decode(bare)
-        except (RecursionError, ValueError):
-            value = None
-        if isinstance(value, wanted):
-            return bare
+        for candidate in (bare, mended(bare)):
+            if isinstance(_decoded(candidate), wanted):
+                return candidate
     return msgspec.json.encode(text).decode()
+
+
+def _decoded(text: str) -> object:
+    """The JSON value, in shape; None for text that is not JSON."""
+    try:
+        return _SHAPE.decode(text)
+    except (RecursionError, ValueError):
+        return None

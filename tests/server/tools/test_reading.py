@@ -138,6 +138,16 @@ def test_a_call_inside_the_thinking_block_ends_it(call_format: CallFormat) -> No
 
 
 @pytest.mark.parametrize("call_format", FORMATS)
+def test_the_end_of_a_block_that_a_call_has_ended_is_no_text(call_format: CallFormat) -> None:
+    call = written(call_format, "f", {"i": 1})
+    output = f"I need f.\n{call}\n</think>\n\n{call}\nDone with </think>."
+    reply = read(call_format, output, TOOLS, is_open=True)
+    assert (reply.reasoning, reply.text) == ("I need f.", "Done with </think>.")
+    assert reply.parsed == [("f", {"i": 1})] * 2
+    assert_every_token_counts(reply)
+
+
+@pytest.mark.parametrize("call_format", FORMATS)
 def test_a_tag_that_is_only_mentioned_leaves_the_thinking_block_open(call_format: CallFormat) -> None:
     output = "The <tool_call> tag is not needed.\n</think>\n\n42"
     reply = read(call_format, output, TOOLS, is_open=True)
@@ -213,6 +223,13 @@ def test_a_call_that_breaks_after_its_name_shows_the_rest_as_text() -> None:
         ('{"name": "f"}', {}),
         ('{"id": [1, "x"], "name": "f", "arguments": {"a": 1}, "type": true}', {"a": 1}),
         ('{"name":"f","arguments":{"a":1}', {"a": 1}),
+        ('{"name": "f", "parameters": {"a": 1}}', {"a": 1}),
+        ('{"name": "f", "arguments": ""}', {}),
+        (
+            '{"name": "f", "arguments": {"a": "one\n\ttwo", "b": [True, None]}}',
+            {"a": "one\n\ttwo", "b": [True, None]},
+        ),
+        (r'{"name": "f", "arguments": {"a": "C:\dir \d+ it\'s \u00e9"}}', {"a": r"C:\dir \d+ it\'s é"}),
     ],
 )
 def test_other_ways_to_write_a_json_call(inside: str, arguments: dict[str, Any]) -> None:

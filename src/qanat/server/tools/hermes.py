@@ -7,7 +7,10 @@ from enum import Enum, auto
 import msgspec
 
 from qanat.server.tools.state import CallState
+from qanat.structured.mending import JsonMender
 
+_ARGUMENTS = ("arguments", "parameters")
+"""Names of the same key; models fall into the second, which is the word of the definitions that they are shown."""
 _SPACE = " \t\r\n"
 
 
@@ -23,7 +26,7 @@ class _Expect(Enum):
 
 
 class HermesCall:
-    """One call; see `CallParser`. The arguments are passed on as the model wrote them.
+    """One call; see `CallParser`. The arguments are passed on as the model wrote them, mended where that is no JSON.
 
     The call is certain once the name is known and the arguments begin, or the object ends without any. Arguments
     that are JSON text in a string are unpacked. Keys other than name and arguments have no place in a reply and are
@@ -41,6 +44,7 @@ class HermesCall:
         self._is_escaped = False
         self._depth = 0
         self._arguments: list[str] = []
+        self._mender = JsonMender()
         self._has_arguments = False
 
     @property
@@ -118,7 +122,7 @@ class HermesCall:
         if not isinstance(key, str):
             self._fail()
             return
-        self._key = key
+        self._key = _ARGUMENTS[0] if key in _ARGUMENTS else key
         self._expect = _Expect.COLON
 
     def _begin_value(self, character: str) -> None:
@@ -155,7 +159,7 @@ class HermesCall:
         is_passed_on = self._key == "arguments" and (self._token or [character])[0] == "{"
         if is_passed_on:
             self._token = ["{"]
-            self._arguments.append(character)
+            self._arguments.append(self._mender.push(character))
         else:
             self._token.append(character)
 
@@ -173,8 +177,8 @@ class HermesCall:
             self._unpack("".join(self._token))
 
     def _unpack(self, value: str) -> None:
-        """Arguments that are not an object: null is none, a string may hold the object as text."""
-        if value == "null":
+        """Arguments that are not an object: null and "" are none, a string may hold the object as text."""
+        if value in ("null", '""'):
             return
         inner = _decoded(value)
         if not isinstance(inner, str) or not isinstance(_decoded(inner), dict):

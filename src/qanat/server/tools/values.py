@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 
+from qanat.structured.mending import mended
+
 STRING = "string"
 
 _SPELLINGS = {
@@ -36,6 +38,8 @@ def json_beginning(text: str, types: frozenset[str]) -> str:
         types: that the schema allows.
     """
     bare = text.strip()
+    if any(kind in types and bare.startswith(bracket) for kind, bracket in _BRACKETS.items()):
+        return mended(bare)
     for kind, spellings in _SPELLINGS.items():
         for spelling, value in spellings.items():
             if kind in types and bare and spelling.startswith(bare.lower()):
