@@ -70,26 +70,32 @@ class PromptEncoder:
         self._threads = ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="prompt")
         self._places = FairPlaces(NUM_THREADS)
 
-    def encode(self, text: str, *, field: str = "prompt") -> list[int]:
+    def encode(self, text: str, *, field: str = "prompt", seam: str = "") -> list[int]:
         """Token ids of `text`.
 
         Args:
             text: the prompt.
             field: the request field that it comes from, for the error.
+            seam: a text that is left out, and across which no token reaches; none if it is empty.
 
         Raises:
             ContextLengthError: it surely has more tokens than the window.
         """
         num_probe_chars = self._max_model_len * CHARS_PER_TOKEN_BOUND
         if len(text) > num_probe_chars:
-            num_tokens = len(self._tokenizer.encode(text[:num_probe_chars]))
+            num_tokens = len(self._encode_pieces(text[:num_probe_chars], seam))
             if num_tokens - CUT_TOLERANCE_TOKENS > self._max_model_len:
                 raise ContextLengthError(
                     f"The prompt has more than {num_tokens - CUT_TOLERANCE_TOKENS} tokens; prompt and output together "
                     f"may have at most {self._max_model_len} (--max-model-len). Shorten the prompt.",
                     param=field,
                 )
-        return self._tokenizer.encode(text)
+        return self._encode_pieces(text, seam)
+
+    def _encode_pieces(self, text: str, seam: str) -> list[int]:
+        if not seam:
+            return self._tokenizer.encode(text)
+        return [token_id for piece in text.split(seam) for token_id in self._tokenizer.encode(piece)]
 
     def check_num_parts(self, num_parts: int, *, field: str) -> None:
         """Refuses a prompt of more parts than the window has tokens, before anything is made of them.

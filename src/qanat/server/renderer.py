@@ -12,6 +12,7 @@ from qanat.core.constraint import Thinking
 from qanat.core.errors import ConfigError, InvalidRequestError
 from qanat.engine.tokenizer import Tokenizer
 from qanat.server.continuation import Ending, check_final_message, cut_at, marked, new_mark
+from qanat.server.control_texts import ControlTexts
 from qanat.server.encoding import MAX_INLINE_CHARS, PromptEncoder, num_chars_up_to
 from qanat.server.messages import Message, normalise_messages
 from qanat.server.tags import ThinkTags
@@ -73,6 +74,7 @@ class ChatRenderer:
         self._template = template
         self._encoder = encoder
         self._tags = ThinkTags.of(tokenizer)
+        self._control_texts = ControlTexts(tokenizer)
         self._turn_start_id = tokenizer.token_id(TURN_START)
         self._user_ids = tokenizer.encode(USER_ROLE)
         _check_default_variables(default_variables)
@@ -119,7 +121,7 @@ class ChatRenderer:
         """The same for callers without an event loop, from messages as `normalise_messages` returns them."""
         self._encoder.check_json_size(tools or (), field="tools")
         merged = self._merged(variables)
-        adapted = self._adapt(messages)
+        (adapted, tools), seam = self._control_texts.seamed([self._adapt(messages), tools])
 
         def rendered(messages: list[Message], *, is_reply: bool) -> str:
             return self._template.render(messages, tools, variables=merged, has_generation_prompt=is_reply)
@@ -130,7 +132,7 @@ class ChatRenderer:
             text = cut_at(rendered(marked(adapted, mark), is_reply=False), mark, adapted)
         else:
             text = rendered(adapted, is_reply=ending is Ending.REPLY)
-        token_ids = self._encoder.encode(text, field="messages")
+        token_ids = self._encoder.encode(text, field="messages", seam=seam)
         history = rendered(adapted, is_reply=False) if ending is Ending.REPLY else text
         reply_ids = self._encoder.encode(text[len(history) :]) if text.startswith(history) else []
         if token_ids[len(token_ids) - len(reply_ids) :] != reply_ids:
