@@ -12,6 +12,7 @@ from typing import Any
 from qanat.config.command_line import Grammar, read_command_line
 from qanat.config.engine_config import OPTIONS, EngineConfig
 from qanat.config.env import FILE_VARIABLE, Environment, read_environment
+from qanat.config.flag_names import field_of
 from qanat.config.options import Option, option, options_of
 from qanat.config.values import Kind, read_text
 from qanat.config.wishes import (
@@ -155,7 +156,7 @@ def read_invocation(
     )
     return Invocation(
         wishes=build(settings, (*line.notes, *notes, *own_notes, *more_notes)),
-        own=command.own(**{name.replace("-", "_"): setting.value for name, setting in own.items()}),
+        own=command.own(**{field_of(name): setting.value for name, setting in own.items()}),
         words=line.words,
         environment=environment,
     )

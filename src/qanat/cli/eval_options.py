@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from qanat.config.flag_names import flag_of
 from qanat.config.options import option
 from qanat.config.values import Kind
 from qanat.core.errors import ConfigError
@@ -162,7 +163,7 @@ def check_options(options: AllOptions) -> None:
     if options.baseline is None:
         for name in ("gate", "baseline_model", "baseline_api_key_env", "baseline_record"):
             if getattr(options, name) is not None:
-                flag = "--" + name.replace("_", "-")
+                flag = flag_of(name)
                 raise ConfigError(
                     f"{flag} needs --baseline: a server or a record to compare with.", param=flag
                 )
@@ -194,7 +195,7 @@ def _check_scoring(options: AllOptions) -> None:
         )
     for name in ("thinking", "max_tokens", "logprobs", "temperature", "top_p", "stop"):
         if getattr(options, name):
-            flag = "--" + name.replace("_", "-")
+            flag = flag_of(name)
             raise ConfigError(
                 f"{flag} means nothing with --scoring {options.scoring}, which reads probabilities and no text.",
                 param=flag,

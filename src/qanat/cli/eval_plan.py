@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from qanat.cli.connection import exchange_with
 from qanat.cli.eval_options import AllOptions, is_url, mode_of
+from qanat.config.flag_names import flag_of
 from qanat.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def _notes(options: AllOptions, items: Sequence[EvalItem]) -> Iterator[str]:
     """Flags that mean nothing to some of the items."""
     num_whole = sum(bool(item.messages) for item in items)
     names = ("system", "prompt_template", "num_fewshot")
-    given = ["--" + name.replace("_", "-") for name in names if getattr(options, name)]
+    given = [flag_of(name) for name in names if getattr(options, name)]
     if num_whole and given:
         yield f"{', '.join(given)} -> no effect on {num_whole} items: they bring a conversation of their own"
 

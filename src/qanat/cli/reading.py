@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from qanat.cli.command import Command
 from qanat.cli.terminal import echo, tell
 from qanat.config.command_line import Grammar, read_command_line
+from qanat.config.flag_names import field_of
 from qanat.config.wishes import merge, settings_of_flags
 from qanat.core.printable import printable
 
@@ -46,7 +47,7 @@ def read_values(command: Command, arguments: Sequence[str]) -> tuple[dict[str, A
         tell(f"{note.field}: {note.why}")
     for name, setting in settings.items():
         own[name].check(setting.value, setting.origin)
-    return {name.replace("-", "_"): setting.value for name, setting in settings.items()}, line.words
+    return {field_of(name): setting.value for name, setting in settings.items()}, line.words
 
 
 def say_json(data: Any) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from qanat.cli.command import Command, help_parser, read_yaml, wants_help
 from qanat.cli.terminal import tell
 from qanat.config.command_line import Grammar, read_command_line
+from qanat.config.flag_names import field_of
 from qanat.config.known_flags import did_you_mean
 from qanat.config.options import Option, options_of
 from qanat.config.values import Kind, read_value
@@ -110,7 +111,7 @@ def read_config(arguments: Sequence[str]) -> RouterConfig:
         tell(f"{note.field}: {note.why}")
     for name, setting in settings.items():
         known[name].check(setting.value, setting.origin)
-    values: dict[str, Any] = {name.replace("-", "_"): setting.value for name, setting in settings.items()}
+    values: dict[str, Any] = {field_of(name): setting.value for name, setting in settings.items()}
     return make_config(RouterOptions(**values), line.words, listed, secret_of)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from qanat.config.engine_config import GROUPS
 from qanat.config.env import known_variables
+from qanat.config.flag_names import flag_of
 from qanat.config.generated_page import write_or_check
 from qanat.config.honour import STAND_INS
 from qanat.config.known_flags import KnownFlag, known_flags
@@ -107,7 +108,7 @@ def _variables() -> Iterator[str]:
     yield "| variable | |"
     yield "| --- | --- |"
     for stand_in in STAND_INS:
-        flag = "--" + stand_in.field.replace("_", "-")
+        flag = flag_of(stand_in.field)
         yield f"| `{stand_in.variable}` | stands for `{flag}`, which goes before it |"
     for name, what in OTHER_HONOURED:
         yield f"| `{name}` | {what} |"

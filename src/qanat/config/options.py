@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from qanat.config.flag_names import flag_of
 from qanat.config.values import Kind
 from qanat.core.errors import ConfigError
 
@@ -44,7 +45,7 @@ class Option:
     @property
     def flag(self) -> str:
         """The flag, as help shows it."""
-        return "--" + self.name.replace("_", "-")
+        return flag_of(self.name)
 
     @property
     def variable(self) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from qanat.config.binding import without_binding
 from qanat.config.engine_config import EngineConfig
+from qanat.config.flag_names import flag_of
 from qanat.config.known_flags import check_json_keys, known_flags
 from qanat.config.nodes import check_nodes
 from qanat.core.decision import Decision
@@ -51,9 +52,9 @@ def decide_unbuilt(wishes: EngineConfig) -> Iterator[Decision]:
         if name == "additional_config":
             value = without_binding(value) or None
         if value is not None:
-            flag = name.replace("_", "-")
-            yield Decision(f"--{flag}", value, outcome, why)
-            yield from check_json_keys(flag, value)
+            flag = flag_of(name)
+            yield Decision(flag, value, outcome, why)
+            yield from check_json_keys(flag.removeprefix("--"), value)
     for name, value in wishes.foreign_flags.items():
         decision = known_flags()[name].decide(value)
         if decision is not None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from qanat.config.command_line import Written
 from qanat.config.engine_config import OPTIONS, EngineConfig
+from qanat.config.flag_names import field_of
 from qanat.config.known_flags import HIDDEN, did_you_mean, known_flags
 from qanat.config.options import VARIABLE_PREFIX, Option
 from qanat.config.values import Kind, read_text, read_value
@@ -124,7 +125,7 @@ def build(settings: Mapping[str, Setting], notes: Sequence[Decision] = ()) -> En
     fields: dict[str, Any] = {}
     foreign: dict[str, object] = {}
     for name, setting in settings.items():
-        known = OPTIONS.get(name.replace("-", "_"))
+        known = _option(name)
         if known is None:
             foreign[name] = setting.value
         else:
@@ -147,7 +148,7 @@ def _names() -> list[str]:
 
 
 def _option(name: str) -> Option | None:
-    return OPTIONS.get(name.replace("-", "_"))
+    return OPTIONS.get(field_of(name))
 
 
 def _kind(name: str) -> Kind:

@@ -17,6 +17,7 @@ from qanat.bench.report.plots import (
 from qanat.bench.report.requests import requests_of
 from qanat.bench.report.style import STYLE
 from qanat.bench.report.svg import text_of
+from qanat.config.flag_names import flag_of
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """A browser fetches nothing for the page, whatever is in it."""
@@ -219,7 +220,7 @@ def _settings(own: Mapping[str, Any]) -> str:
     settings = own.get("settings") or {}
     if not settings:
         return ""
-    rows = [("--" + name.replace("_", "-"), str(value)) for name, value in settings.items()]
+    rows = [(flag_of(name), str(value)) for name, value in settings.items()]
     return f"<details><summary>Settings</summary>{_table(('Flag', 'value'), rows)}</details>"
 
 

@@ -14,6 +14,7 @@ from qanat.cli.bench_actions.serve_flags import BenchServeFlags
 from qanat.cli.command import Command
 from qanat.cli.reading import read_values, say
 from qanat.cli.terminal import tell
+from qanat.config.flag_names import flag_of
 from qanat.config.options import option
 from qanat.config.values import Kind
 from qanat.core.errors import ConfigError
@@ -144,7 +145,7 @@ def read(arguments: Sequence[str]) -> tuple[BenchCompareFlags, tuple[ServeWish, 
         raise ConfigError(f"two servers are compared, got {' and '.join(words)}.", param="URL")
     for name in SAVING:
         if name in values:
-            flag = "--" + name.replace("_", "-")
+            flag = flag_of(name)
             raise ConfigError(f"{flag} is of a single run; --output-json FILE takes all of them.", param=flag)
     options = BenchCompareFlags(**values)
     common = {name: value for name, value in values.items() if name not in vars(CompareFlags())}
@@ -170,7 +171,7 @@ def _own_values(texts: Sequence[str], flag: str) -> dict[str, Any]:
     values, _ = read_values(SERVE_FLAGS, [f"--{text.lstrip('-')}" for text in texts])
     for name in (*SAVING, "report"):
         if name in values:
-            own = "--" + name.replace("_", "-")
+            own = flag_of(name)
             raise ConfigError(
                 f"{flag}: {own} is not of one side; --report and --output-json take both.", param=flag
             )

@@ -16,6 +16,7 @@ from qanat.cli.bench_actions.serve_flags import BenchServeFlags
 from qanat.cli.command import Command
 from qanat.cli.reading import read_action, say
 from qanat.cli.terminal import tell
+from qanat.config.flag_names import flag_of
 from qanat.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def checked(options: BenchServeFlags) -> ServeWish:
     saves = options.save_result or options.append_result
     for name in ("save_detailed", "result_dir", "result_filename"):
         if getattr(options, name) and not saves:
-            flag = "--" + name.replace("_", "-")
+            flag = flag_of(name)
             raise ConfigError(f"{flag} has no effect without --save-result or --append-result.", param=flag)
     _metadata(options.metadata)
     check_report(options.report)

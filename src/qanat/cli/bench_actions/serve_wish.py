@@ -17,6 +17,7 @@ from qanat.bench.online.wish import ServeWish
 from qanat.cli.bench_actions.serve_flags import REFUSED, BenchServeFlags
 from qanat.cli.connection import headers_of, tls_of
 from qanat.config.command_line import TYPOGRAPHIC_DASHES, is_flag
+from qanat.config.flag_names import flag_of
 from qanat.config.values import read_json
 from qanat.core.decision import Decision
 from qanat.core.errors import ConfigError
@@ -70,7 +71,7 @@ def always_so(options: BenchServeFlags) -> Iterator[Decision]:
     }
     for name, why in reasons.items():
         if getattr(options, name):
-            yield Decision("--" + name.replace("_", "-"), True, "no effect", why)
+            yield Decision(flag_of(name), True, "no effect", why)
     if options.tokenizer_mode != "auto":
         yield Decision(
             "--tokenizer-mode", options.tokenizer_mode, "no effect", "tokens are counted by the server"
@@ -188,7 +189,7 @@ def _check_dataset_flags(options: BenchServeFlags, dataset: str) -> None:
     for start, owners in OF_DATASETS.items():
         for name in (name for name in vars(options) if name.startswith(start)):
             if getattr(options, name) is not None and dataset not in owners:
-                flag = "--" + name.replace("_", "-")
+                flag = flag_of(name)
                 raise ConfigError(
                     f"{flag} has no effect on --dataset-name {dataset}; it belongs to {' and '.join(owners)}. "
                     "--output-len fits any.",

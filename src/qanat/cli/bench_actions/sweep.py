@@ -15,6 +15,7 @@ from qanat.cli.bench_actions.serve_flags import BenchServeFlags
 from qanat.cli.command import Command
 from qanat.cli.reading import read_values, say
 from qanat.cli.terminal import tell
+from qanat.config.flag_names import flag_of
 from qanat.config.options import option
 from qanat.config.values import Kind
 from qanat.core.errors import ConfigError
@@ -143,7 +144,7 @@ def read(arguments: Sequence[str]) -> tuple[BenchSweepFlags, ServeWish]:
         raise ConfigError(f"{words[0]} belongs to no flag; a server is named with --base-url.")
     for name in (*SAVING, "request_rate", "ramp_up_strategy"):
         if name in values:
-            flag = "--" + name.replace("_", "-")
+            flag = flag_of(name)
             raise ConfigError(
                 f"{flag} is of a single run; the search begins at --start-rate, and --output-json takes all runs.",
                 param=flag,

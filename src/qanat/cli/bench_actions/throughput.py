@@ -19,6 +19,7 @@ from qanat.cli.bench_actions.common import (
 )
 from qanat.cli.command import MODEL_WORD, Command, read_invocation
 from qanat.cli.terminal import require_engine, tell
+from qanat.config.flag_names import flag_of
 from qanat.config.options import option
 from qanat.config.values import Kind
 from qanat.core.decision import Decision
@@ -175,7 +176,7 @@ def _check_backend(backend: str) -> None:
 def _ineffective(options: ThroughputFlags) -> Iterator[Decision]:
     for name, why in ALWAYS_SO.items():
         if getattr(options, name):
-            yield Decision("--" + name.replace("_", "-"), True, "no effect", why)
+            yield Decision(flag_of(name), True, "no effect", why)
 
 
 def lines(result: Mapping[str, Any]) -> Iterator[str]:

@@ -11,6 +11,7 @@ from qanat.cli.command import Command
 from qanat.cli.deploy_actions.plan import WishFlags, read_wish
 from qanat.cli.reading import read_action, say, say_json
 from qanat.cli.terminal import tell
+from qanat.config.flag_names import flag_of
 from qanat.config.options import option
 from qanat.config.values import Kind
 from qanat.core.errors import ConfigError
@@ -127,7 +128,7 @@ def _plan_and_folder(flags: RenderFlags, words: Sequence[str]) -> tuple[Plan, Pa
         )
     if len(words) == 2:
         if wished:
-            flag = "--" + wished[0].replace("_", "-")
+            flag = flag_of(wished[0])
             raise ConfigError(
                 f"{flag} is part of the plan {words[0]} already; give a plan or flags.", param=flag
             )

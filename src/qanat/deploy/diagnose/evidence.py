@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from qanat.config.flag_names import field_of
 from qanat.deploy.diagnose.bench import BenchResult
 from qanat.deploy.diagnose.diagnosis import LogDiagnosis
 from qanat.deploy.diagnose.metrics import Metrics
@@ -161,7 +162,7 @@ def settings_of_plan(plan: Plan, role_name: str | None) -> Settings:
         KeyError: the plan has no such role.
     """
     role = plan.role(role_name) if role_name else decoding_role(plan)
-    arguments = {name.replace("-", "_"): value for name, value in role.flags.items()}
+    arguments = {field_of(name): value for name, value in role.flags.items()}
     arguments["model"] = plan.model_source
     settings = Settings(arguments=arguments, arguments_at=("plan", 0))
     settings.variables = {name: (value, "plan", 0) for name, value in role.env.items() if value}

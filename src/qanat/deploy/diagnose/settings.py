@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from qanat.config.flag_names import flag_of
 from qanat.deploy.diagnose.python_values import ValueFault, read_python_value
 from qanat.deploy.knowledge.kinds.rules import Severity
 from qanat.deploy.knowledge.load import load_knowledge
@@ -158,7 +159,7 @@ def _model(arguments: Mapping[str, Any]) -> list[str]:
 def _flags(arguments: Mapping[str, Any]) -> Iterator[str]:
     known = load_knowledge().serve_flags.entries
     for name, value in arguments.items():
-        flag = "--" + name.replace("_", "-")
+        flag = flag_of(name)
         if flag not in known or name in ("model", "model_tag") or SECRETS.search(name) or value is None:
             continue
         if value is True or value is False:

@@ -8,6 +8,7 @@ from itertools import product
 
 import msgspec
 
+from qanat.config.flag_names import flag_of
 from qanat.deploy.plan.errors import ImpossibleWish
 from qanat.deploy.plan.model import RoleName
 from qanat.deploy.plan.wish import Topology, Wish
@@ -83,7 +84,7 @@ def arrangements(wish: Wish) -> Iterator[Arrangement]:
         return
     for name in PAIR_FIELDS:
         if getattr(wish, name) is not None:
-            flag = "--" + name.replace("_", "-")
+            flag = flag_of(name)
             stated = wish.topology.value if wish.topology else ""
             candidates = [
                 msgspec.structs.replace(wish, **{name: None}),
@@ -117,7 +118,7 @@ def _pairs(wish: Wish) -> Iterator[Arrangement]:
     found = list(_fitting_pairs(wish))
     if not found:
         stated = [
-            f"--{name.replace('_', '-')} {getattr(wish, name)}"
+            f"{flag_of(name)} {getattr(wish, name)}"
             for name in ("nodes", "prefill_nodes", "num_prefill", "decode_nodes", "num_decode")
             if getattr(wish, name) is not None
         ]

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from qanat.config.flag_names import flag_of
 from qanat.deploy.knowledge.base import Knowledge
 from qanat.deploy.knowledge.kinds.practices import Practice
 from qanat.deploy.knowledge.kinds.rules import Consequence, Severity
@@ -52,7 +53,7 @@ def check_numbers(wish: Wish) -> None:
     for name in COUNTS:
         value = getattr(wish, name)
         if value is not None and value < 1:
-            flag = "--" + name.replace("_", "-")
+            flag = flag_of(name)
             free = msgspec.structs.replace(wish, **{name: None})
             raise ImpossibleWish(
                 f"{flag} {value} is too small; the least is 1.", param=flag, candidates=[free]

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from qanat.config.flag_names import flag_of
 from qanat.deploy.plan.wish import Override, Wish
 
 
@@ -24,7 +25,7 @@ def arguments_of(wish: Wish) -> list[str]:
         value = getattr(wish, field.name)
         if value == field.default or (field.default is msgspec.NODEFAULT and not value):
             continue
-        words += _words("--" + field.name.replace("_", "-"), value)
+        words += _words(flag_of(field.name), value)
     return words
 
 

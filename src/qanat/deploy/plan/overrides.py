@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from qanat.config.flag_names import flag_of
 from qanat.deploy.knowledge.base import Knowledge
 from qanat.deploy.plan.errors import ImpossibleWish
 from qanat.deploy.plan.wish import Wish
@@ -139,7 +140,7 @@ def _as_sizes(name: str, value: Any) -> Any:
 def _as_field(wish: Wish, name: str, value: Any) -> Any:
     stated = getattr(wish, FIELDS[name])
     if stated is not None and stated is not False and stated != value:
-        flag = "--" + FIELDS[name].replace("_", "-")
+        flag = flag_of(FIELDS[name])
         raise _refusal(wish, name, f"{value} contradicts {flag} {stated}")
     return value
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from qanat.config.flag_names import flag_of
 from qanat.deploy.knowledge.base import Table
 from qanat.deploy.knowledge.kinds.settings import ConfigKey
 from qanat.deploy.knowledge.versions import Presence, must_parse
@@ -130,7 +131,7 @@ def _home(view: LaunchView, flag: str, name: str) -> str | None:
     for other in sorted(view.knowledge.json_flags - {flag}, key=lambda one: one != ADDITIONAL):
         if name in _present_keys(view, other):
             return other
-    as_flag = "--" + name.replace("_", "-")
+    as_flag = flag_of(name)
     return as_flag if view.names is not None and as_flag in view.names.names else None
 
 
