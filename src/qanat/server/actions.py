@@ -69,6 +69,7 @@ class ActionEndpoints:
         Raises:
             InvalidRequestError: the body has the wrong shape.
             UnknownRequestError: nothing runs under this id.
+            UnavailableError: nothing is known to run under it, but a process that may do so does not answer.
         """
         request_id = decode_request(body, AbortRequestBody, {}).request_id
         num_aborted = await self._service.siblings.abort(request_id)

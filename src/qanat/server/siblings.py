@@ -26,7 +26,11 @@ class Siblings(Protocol):
         ...
 
     async def abort(self, request_id: str) -> int:
-        """Ends what runs under this id, wherever; returns how many prompts that were."""
+        """Ends what runs under this id, wherever; returns how many prompts that were.
+
+        Raises:
+            UnavailableError: none is known, but a process that may run it did not answer; it ends it when it does.
+        """
         ...
 
     async def requests(self) -> list[RequestRecord]:

@@ -23,6 +23,7 @@ from qanat.server.front_ends.line import Line, Reply
 from qanat.server.front_ends.supervisor import answer_of
 from qanat.server.front_ends.together import Together, added_stats, joint_health
 from qanat.server.front_ends.words import (
+    AbortAnswer,
     AbortQuestion,
     Gathered,
     HealthQuestion,
@@ -150,6 +151,20 @@ async def test_while_the_parent_stands_still_a_front_end_says_what_it_knows(
         aborts = (Together(line, KnownFigures(one)).abort("a") for one in (0, 1))
         nowhere, here = await asyncio.gather(*aborts, return_exceptions=True)
         assert isinstance(nowhere, UnavailableError) and here == 1
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("num_own", "num_others", "num_silent"), [(0, 0, 1), (0, 1, 1), (1, 0, 1), (0, 0, 0)])
+async def test_an_abort_is_unanswered_where_who_is_silent_may_run_the_request(
+    num_own: int, num_others: int, num_silent: int
+) -> None:
+    async with parent([Gathered([AbortAnswer(num_others)], num_silent)]) as line:
+        abort = Together(line, KnownFigures(num_own)).abort("a")
+        if num_silent and not num_own and not num_others:
+            with pytest.raises(UnavailableError):
+                await abort
+        else:
+            assert await abort == num_own + num_others
 
 
 @pytest.mark.asyncio

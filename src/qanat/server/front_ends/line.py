@@ -97,16 +97,16 @@ class Line:
         self._asked[number] = answer
         try:
             if self._is_closed:
-                raise _gone()
+                raise unanswered()
             self._send(Frame(number, False, word))
             async with asyncio.timeout(limit_s):
                 said = await answer
         except TimeoutError:
-            raise _gone() from None
+            raise unanswered() from None
         finally:
             del self._asked[number]
         if not isinstance(said, kind):
-            raise _gone()
+            raise unanswered()
         return said
 
     def close(self) -> None:
@@ -115,7 +115,7 @@ class Line:
         self._writer.close()
         for answer in self._asked.values():
             if not answer.done():
-                answer.set_exception(_gone())
+                answer.set_exception(unanswered())
 
     def _receive(self, frame: Frame) -> None:
         if frame.is_answer:
@@ -141,5 +141,6 @@ class Line:
             self._writer.write(len(body).to_bytes(LENGTH_BYTES, "little") + body)
 
 
-def _gone() -> UnavailableError:
+def unanswered() -> UnavailableError:
+    """The error of a question that another process has not answered."""
     return UnavailableError("Another process of the server does not answer; try again.", retry_after_s=1)

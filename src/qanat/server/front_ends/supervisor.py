@@ -58,7 +58,6 @@ class Supervisor:
         self._sock = sock
         self._desk = DeskHost()
         self._retired: StatsAnswer | None = None
-        self._num_signals = 0
         self._signalled = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -128,7 +127,6 @@ class Supervisor:
         return 1
 
     def _on_signal(self) -> None:
-        self._num_signals += 1
         self._crew.signal(signal.SIGTERM)
         self._signalled.set()
 
@@ -162,7 +160,7 @@ class Supervisor:
         answers = [answer for answer in said if answer is not None]
         if isinstance(question, StatsQuestion) and self._retired is not None:
             answers.append(self._retired)
-        reply(Gathered(answers))
+        reply(Gathered(answers, said.count(None)))
 
 
 async def answer_of(front_end: FrontEnd, question: Question) -> Answer | None:

@@ -11,7 +11,7 @@ import msgspec
 from qanat.engine.core_line import EngineHealth
 from qanat.engine.metrics import EngineStats, added_histograms
 from qanat.server.errors import UnavailableError
-from qanat.server.front_ends.line import Line
+from qanat.server.front_ends.line import Line, unanswered
 from qanat.server.front_ends.words import (
     AbortAnswer,
     AbortQuestion,
@@ -52,9 +52,8 @@ class Together:
         """See `Siblings`."""
         own = await self._alone.stats()
         try:
-            answers = [
-                one for one in await self._gather(StatsQuestion(own), STATS_S) if isinstance(one, StatsAnswer)
-            ]
+            gathered = await self._gather(StatsQuestion(own), STATS_S)
+            answers = [one for one in gathered.answers if isinstance(one, StatsAnswer)]
             self._last = [StatsAnswer(one.stats, is_current=False) for one in answers]
         except UnavailableError:
             answers = self._last
@@ -69,26 +68,29 @@ class Together:
         own = await self._alone.health()
         answers: Sequence[Answer] = []
         with contextlib.suppress(UnavailableError):  # a probe needs an answer, of what is known here
-            answers = await self._gather(HealthQuestion(), HEALTH_S)
+            answers = (await self._gather(HealthQuestion(), HEALTH_S)).answers
         return joint_health([own, *(one.health for one in answers if isinstance(one, HealthAnswer))])
 
     async def abort(self, request_id: str) -> int:
         """See `Siblings`."""
         own = await self._alone.abort(request_id)
         try:
-            answers = await self._gather(AbortQuestion(request_id), STATS_S)
+            gathered = await self._gather(AbortQuestion(request_id), STATS_S)
         except UnavailableError:
             if own:
                 return own
             raise
-        return own + sum(one.num_aborted for one in answers if isinstance(one, AbortAnswer))
+        num_aborted = own + sum(one.num_aborted for one in gathered.answers if isinstance(one, AbortAnswer))
+        if not num_aborted and gathered.num_silent:  # it may run there: nobody can say that it does not
+            raise unanswered()
+        return num_aborted
 
     async def requests(self) -> list[RequestRecord]:
         """See `Siblings`."""
         own = await self._alone.requests()
         answers: Sequence[Answer] = []
         with contextlib.suppress(UnavailableError):  # of those that do not answer in time, none is shown
-            answers = await self._gather(RequestsQuestion(), STATS_S)
+            answers = (await self._gather(RequestsQuestion(), STATS_S)).answers
         others = [one.requests for one in answers if isinstance(one, RequestsAnswer)]
         return newest(itertools.chain(own, *others))
 
@@ -102,8 +104,8 @@ class Together:
             return RequestsAnswer(await self._alone.requests())
         return AbortAnswer(await self._alone.abort(question.request_id))
 
-    async def _gather(self, question: Question, limit_s: float) -> Sequence[Answer]:
-        return (await self._line.ask(question, Gathered, limit_s)).answers
+    async def _gather(self, question: Question, limit_s: float) -> Gathered:
+        return await self._line.ask(question, Gathered, limit_s)
 
 
 def added_stats(

@@ -120,9 +120,15 @@ class RequestsAnswer(msgspec.Struct, tag=True, frozen=True):
 
 
 class Gathered(msgspec.Struct, tag=True, frozen=True):
-    """Parent to front end: what the others answered; those that did not answer in time are left out."""
+    """Parent to front end: what the others answered.
+
+    Attributes:
+        answers: of those that answered in time, or of what they said last.
+        num_silent: of the others, those that did not, and so have done nothing about the question yet.
+    """
 
     answers: list[StatsAnswer | HealthAnswer | AbortAnswer | RequestsAnswer]
+    num_silent: int = 0
 
 
 class OpenLease(msgspec.Struct, tag=True, frozen=True):
