@@ -154,7 +154,9 @@ async def test_while_the_parent_stands_still_a_front_end_says_what_it_knows(
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize(("num_own", "num_others", "num_silent"), [(0, 0, 1), (0, 1, 1), (1, 0, 1), (0, 0, 0)])
+@pytest.mark.parametrize(
+    ("num_own", "num_others", "num_silent"), [(0, 0, 1), (0, 1, 1), (1, 0, 1), (0, 0, 0)]
+)
 async def test_an_abort_is_unanswered_where_who_is_silent_may_run_the_request(
     num_own: int, num_others: int, num_silent: int
 ) -> None:

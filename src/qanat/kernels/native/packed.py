@@ -13,7 +13,7 @@ from torch import Tensor
 
 from qanat.kernels.native.blob import unpacked
 from qanat.kernels.native.module import native
-from qanat.kernels.native.tensors import FLOAT_TYPES, is_bf16, new
+from qanat.kernels.native.tensors import FLOAT_TYPES, address_of, is_bf16, new
 from qanat.kernels.quantised import NUM_SEGMENTS, Int8Matrix, QuantisedMatrix
 from qanat.kernels.rows import RowFormat
 
@@ -194,5 +194,5 @@ def pack(weight: Tensor | QuantisedMatrix, segment_length: int = 0) -> PackedWei
         assert values.dtype == torch.int8 and values.device.type == "cpu", "as the types of matrices promise"
         bias = weight.bias if isinstance(weight, Int8Matrix) else None
         bias = None if bias is None else bias.float().contiguous()
-        matrix.fill_quantised(values.data_ptr(), scales.data_ptr(), 0 if bias is None else bias.data_ptr())
+        matrix.fill_quantised(values.data_ptr(), scales.data_ptr(), address_of(bias))
     return PackedWeight(matrix, weight.shape, header)

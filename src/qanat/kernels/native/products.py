@@ -10,7 +10,7 @@ from torch import Tensor
 
 from qanat.kernels.native.module import native
 from qanat.kernels.native.packed import PackedWeight, is_packable, pack, plain_type
-from qanat.kernels.native.tensors import FLOAT_TYPES, are_native, new, readable, rows
+from qanat.kernels.native.tensors import FLOAT_TYPES, address_of, are_native, new, readable, rows
 from qanat.kernels.quantised import QuantisedMatrix
 from qanat.kernels.recording import host_call
 from qanat.kernels.reference import choice as reference_choice
@@ -128,7 +128,7 @@ def choose_tokens(scores: Tensor, num_valid: int, draws: Tensor | None = None) -
         return host_call(reference_choice.choose_tokens, scores, num_valid, draws)
     num_rows, num_scores = scores.shape
     chosen = new((2, num_rows), torch.int64)
-    draws_at = 0 if draws is None else draws.data_ptr()
+    draws_at = address_of(draws)
     native().choice(
         scores.data_ptr(), scores.stride(0), num_rows, num_scores, num_valid, draws_at, chosen.data_ptr()
     )

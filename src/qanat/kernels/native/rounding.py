@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from qanat.kernels.native.module import is_built, native
-from qanat.kernels.native.tensors import are_native, is_bf16
+from qanat.kernels.native.tensors import address_of, are_native, is_bf16
 
 
 def can_round(rows: Tensor) -> bool:
@@ -33,7 +33,7 @@ def round_groups(
         is_int4,
         num_inputs,
         group_size,
-        0 if importance is None else importance.data_ptr(),
+        address_of(importance),
         values.data_ptr(),
         scales.data_ptr(),
         0,

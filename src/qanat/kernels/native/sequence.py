@@ -10,7 +10,16 @@ from torch import Tensor
 from qanat.kernels.held_rows import HeldRows
 from qanat.kernels.lens import Lens, as_host_int32
 from qanat.kernels.native.module import native
-from qanat.kernels.native.tensors import NO_ROWS, are_native, as_int32, is_bf16, new, readable, rows
+from qanat.kernels.native.tensors import (
+    NO_ROWS,
+    address_of,
+    are_native,
+    as_int32,
+    is_bf16,
+    new,
+    readable,
+    rows,
+)
 from qanat.kernels.recording import host_call
 from qanat.kernels.reference import attention as reference_attention
 from qanat.kernels.reference import delta_net as reference_delta_net
@@ -29,6 +38,15 @@ def is_head_covered(head_dim: int) -> bool:
     return head_dim % LANES == 0 and 0 < head_dim <= MAX_HEAD_DIM
 
 
+def _is_cache_covered(kv_cache: Tensor) -> bool:
+    return kv_cache.dtype in CACHE_KINDS
+
+
+def _are_alike(x: Tensor | None, y: Tensor | None) -> bool:
+    """True if both are there, of one type, or neither is."""
+    return (x is None and y is None) or (x is not None and y is not None and x.dtype == y.dtype)
+
+
 def qk_norm_rotary_store(
     q: Tensor,
     k: Tensor,
@@ -44,28 +62,13 @@ def qk_norm_rotary_store(
     host_query_lens: Lens,
 ) -> Tensor:
     """See `qanat.kernels.ops.qk_norm_rotary_store`."""
+    is_covered = are_native(q, k, v, q_weight, k_weight, cos, sin) and is_head_covered(q.shape[-1])
+    if not (
+        is_covered and _are_alike(q_weight, k_weight) and _are_alike(cos, sin) and _is_cache_covered(kv_cache)
+    ):
+        norms, places = (q_weight, k_weight, eps, zero_centred), (kv_cache, slot_mapping, host_query_lens)
+        return host_call(reference_heads.qk_norm_rotary_store, q, k, v, *norms, cos, sin, *places)
     num_rows, num_heads, head_dim = q.shape
-    cache_kind = CACHE_KINDS.get(kv_cache.dtype)
-    are_alike = (q_weight is None) == (k_weight is None) and cos.dtype == sin.dtype
-    if q_weight is not None and k_weight is not None:
-        are_alike = are_alike and q_weight.dtype == k_weight.dtype
-    is_covered = are_native(q, k, v, q_weight, k_weight, cos, sin) and is_head_covered(head_dim)
-    if cache_kind is None or not (are_alike and is_covered):
-        return host_call(
-            reference_heads.qk_norm_rotary_store,
-            q,
-            k,
-            v,
-            q_weight,
-            k_weight,
-            eps,
-            zero_centred,
-            cos,
-            sin,
-            kv_cache,
-            slot_mapping,
-            host_query_lens,
-        )
     q, k, v = readable(q), readable(k), readable(v)
     cos, sin = cos.contiguous(), sin.contiguous()
     q_weight, k_weight = (None if each is None else each.contiguous() for each in (q_weight, k_weight))
@@ -76,8 +79,8 @@ def qk_norm_rotary_store(
         rows(k),
         rows(v),
         num_rows,
-        0 if q_weight is None else q_weight.data_ptr(),
-        0 if k_weight is None else k_weight.data_ptr(),
+        address_of(q_weight),
+        address_of(k_weight),
         q_weight is not None and is_bf16(q_weight),
         zero_centred,
         eps,
@@ -87,7 +90,7 @@ def qk_norm_rotary_store(
         cos.shape[-1],
         out.data_ptr(),
         kv_cache.data_ptr(),
-        cache_kind,
+        CACHE_KINDS[kv_cache.dtype],
         kv_cache[0].numel(),
         slots.data_ptr(),
         query_lens.shape[0],
@@ -109,19 +112,10 @@ def paged_attention(
     scale: float,
 ) -> Tensor:
     """See `qanat.kernels.ops.paged_attention`."""
+    if not (are_native(q, gate) and is_head_covered(q.shape[-1]) and _is_cache_covered(kv_cache)):
+        places = (kv_cache, block_tables, host_query_lens, host_seq_lens)
+        return host_call(reference_attention.paged_attention, q, gate, *places, scale)
     num_rows, num_heads, head_dim = q.shape
-    cache_kind = CACHE_KINDS.get(kv_cache.dtype)
-    if cache_kind is None or not (are_native(q, gate) and is_head_covered(head_dim)):
-        return host_call(
-            reference_attention.paged_attention,
-            q,
-            gate,
-            kv_cache,
-            block_tables,
-            host_query_lens,
-            host_seq_lens,
-            scale,
-        )
     q = readable(q)
     gate = readable(gate) if gate is not None else None
     _, _, block_size, num_kv_heads, _ = kv_cache.shape
@@ -133,7 +127,7 @@ def paged_attention(
         NO_ROWS if gate is None else rows(gate),
         num_rows,
         kv_cache.data_ptr(),
-        cache_kind,
+        CACHE_KINDS[kv_cache.dtype],
         kv_cache[0].numel(),
         tables.data_ptr(),
         tables.shape[1],
@@ -171,22 +165,9 @@ def gated_delta_net(
     is_covered = is_head_covered(key_dim) and value_dim % LANES == 0 and weight.shape[1] <= MAX_TAPS
     is_plain = states.dtype == torch.float32 and states.is_contiguous() and conv_states.is_contiguous()
     if not (are_native(x, a, b, weight, a_log, dt_bias, conv_states) and is_covered and is_plain):
-        return host_call(
-            reference_delta_net.gated_delta_net,
-            x,
-            a,
-            b,
-            weight,
-            a_log,
-            dt_bias,
-            conv_states,
-            states,
-            state_ids,
-            num_computed,
-            host_query_lens,
-            held,
-            stores,
-        )
+        weights, places = (weight, a_log, dt_bias), (conv_states, states, state_ids)
+        runs = (num_computed, host_query_lens, held, stores)
+        return host_call(reference_delta_net.gated_delta_net, x, a, b, *weights, *places, *runs)
     x, a, b = readable(x), readable(a), readable(b)
     by_tap, a_log, dt_bias = weight.t().contiguous(), a_log.float().contiguous(), dt_bias.contiguous()
     ids, computed, query_lens = as_int32(state_ids), as_int32(num_computed), as_host_int32(host_query_lens)
@@ -210,7 +191,7 @@ def gated_delta_net(
         query_lens.shape[0],
         query_lens.data_ptr(),
         *_held(held),
-        0 if wanted is None else wanted.data_ptr(),
+        address_of(wanted),
         len(stores),
         out.data_ptr(),
         is_bf16(out),

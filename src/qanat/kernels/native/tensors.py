@@ -21,6 +21,11 @@ def is_bf16(x: Tensor) -> bool:
     return bool(x.dtype == torch.bfloat16)
 
 
+def address_of(x: Tensor | None) -> int:
+    """Of its first element; 0 for none."""
+    return 0 if x is None else x.data_ptr()
+
+
 def are_native(*tensors: Tensor | None) -> bool:
     """True if all of them are bf16 or fp32 on the CPU."""
     return all(x is None or (x.dtype in FLOAT_TYPES and x.device.type == "cpu") for x in tensors)

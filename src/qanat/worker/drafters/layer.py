@@ -143,11 +143,8 @@ class LayerDrafter:
             before = self._cache.draft_rows[0][new_row.state_id].clone()
             self._passes.ring.row(row, start - 1).copy_(before)
             return _Progress(start - 1, start, chunk=before[None])
-        progress = _Progress(start, start)
-        self._open_window(row, progress, start)
-        if start:
-            progress.first = 0
-        return progress
+        self._clear_before(row, start)
+        return _Progress(start, start + 1, first=0 if start else 1)
 
     def _of(self, work: RowWork) -> _Progress:
         """Of a row's request. Who computed what it has found may have made the last entries of it in this very step."""
@@ -172,19 +169,16 @@ class LayerDrafter:
         progress.chunk = None
         oldest = max(progress.oldest, work.start - WINDOW)
         if progress.num_done <= oldest and oldest < work.start:
-            self._open_window(work.row, progress, oldest)
+            self._clear_before(work.row, oldest)
+            progress.num_done = progress.first = oldest + 1
 
     @torch.inference_mode()
-    def _open_window(self, row: int, progress: _Progress, position: int) -> None:
-        """The token behind `position` has the first entry from now on.
-
-        The slots before it in its block are cleared: read, they count little.
-        """
+    def _clear_before(self, row: int, position: int) -> None:
+        """Clears the block's slots up to `position`, behind which the first entry will lie: read, they count little."""
         size = self._block_size
         block = int(self._table.block_tables[row, position // size])
         for layer in self._cache.draft_kv:
             layer[:, block, : position % size + 1].zero_()
-        progress.num_done = progress.first = position + 1
 
     def _drop_chunks(self) -> None:
         """Whoever has not had drafts in the step behind its prompt does without the rows before the ring's."""
