@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from qanat.core.cache_entry import EntryError, check_pieces, read_index, write_entry
 from qanat.core.cache_folder import BAD, NEW, PACKED, CachedFile, CacheFolder, CacheRefusedError
+from qanat.core.private_folder import folder_problem, free_bytes
 
 KEY = "a" * 64
 OTHER = "b" * 64
@@ -98,8 +99,8 @@ def test_what_the_writer_left_of_the_same_entry_takes_no_room(tmp_path: Path) ->
 
 def test_a_place_that_cannot_be_looked_at_is_a_problem(tmp_path: Path) -> None:
     folder = CacheFolder(tmp_path / ("long" * 100) / "packed")
-    assert "cannot be looked at" in folder.problem()
-    assert folder.free_bytes() == 0
+    assert "cannot be looked at" in folder_problem(folder.path)
+    assert free_bytes(folder.path) == 0
 
 
 def test_a_damaged_entry_is_set_aside_and_can_be_made_again(folder: CacheFolder) -> None:
@@ -169,7 +170,7 @@ def test_clearing_removes_ours_alone_and_a_mapped_entry_stays_readable(folder: C
 def test_a_folder_that_is_open_to_others_is_refused(folder: CacheFolder, mode: int) -> None:
     store(folder)
     folder.path.chmod(mode)
-    assert "chmod 700" in folder.problem()
+    assert "chmod 700" in folder_problem(folder.path)
     for use in (lambda: folder.open(KEY), lambda: store(folder, OTHER)):
         with pytest.raises(CacheRefusedError, match="open to others"):
             use()
@@ -185,11 +186,11 @@ def test_a_folder_of_somebody_else_a_file_and_a_link_are_refused(
     with pytest.raises(CacheRefusedError, match="cannot be opened"):
         folder.open(OTHER)
     (tmp_path / "file").write_text("")
-    assert "is no folder" in CacheFolder(tmp_path / "file").problem()
-    assert "no home" in CacheFolder(Path("~/.cache")).problem()
+    assert "is no folder" in folder_problem(tmp_path / "file")
+    assert "no home" in folder_problem(Path("~/.cache"))
     own = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: own + 1)
-    assert "belongs to another user" in folder.problem()
+    assert "belongs to another user" in folder_problem(folder.path)
 
 
 def test_a_full_disk_leaves_nothing_behind(folder: CacheFolder) -> None:

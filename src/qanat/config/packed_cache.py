@@ -10,6 +10,7 @@ from qanat.config.engine_config import EngineConfig
 from qanat.config.env import own_cache_folder
 from qanat.core.cache_folder import CacheFolder
 from qanat.core.decision import Decision
+from qanat.core.private_folder import folder_problem
 
 FLAG = "--packed-weights-cache"
 SUBFOLDER = "packed"
@@ -46,7 +47,7 @@ def packed_cache_settings(wishes: EngineConfig, said: list[Decision]) -> PackedC
         said.append(Decision(FLAG, True, False, why))
         return None
     settings = disk_cache_settings(wishes)
-    if problem := settings.open().problem():
+    if problem := folder_problem(Path(settings.folder)):
         why = f"{problem}; weights are read from the checkpoint and packed at every start"
         said.append(Decision(FLAG, True, False, why))
         return None

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from qanat.config.engine_config import EngineConfig
 from qanat.config.model_config import ModelConfig
-from qanat.core.cache_folder import CacheFolder
 from qanat.core.decision import Decision
 from qanat.core.errors import ConfigError
+from qanat.core.private_folder import folder_problem
 
 DIR_FLAG = "--prefix-cache-dir"
 
@@ -68,7 +68,7 @@ def _folder(wishes: EngineConfig, said: list[Decision]) -> tuple[str, int | None
     if not wanted:
         raise ConfigError(f"{DIR_FLAG} is empty; name a folder, or leave the flag out.", param=DIR_FLAG)
     path = Path(wanted).expanduser().absolute()
-    if problem := CacheFolder(path).problem():
+    if problem := folder_problem(path):
         raise ConfigError(
             f"{DIR_FLAG} {wanted}: {problem}. It holds what users have sent, so that it must be yours alone.",
             param=DIR_FLAG,

@@ -12,7 +12,6 @@ import fcntl
 import logging
 import os
 import re
-import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,15 +26,11 @@ from qanat.core.cache_entry import (
     read_index,
     write_entry,
 )
-from qanat.core.cache_lock import claim, drop, has_name, is_locked, remove_unfinished
-from qanat.core.whole_file import sync_folder
+from qanat.core.cache_lock import claim, drop, give_name, is_locked, remove_unfinished
+from qanat.core.private_folder import SPARE_BYTES, default_bytes, folder_problem, free_bytes
 
 logger = logging.getLogger(__name__)
 
-SHARE_OF_DISK = 0.5
-"""Without a bound of its own the cache takes at most so much of what is free with the cache empty."""
-SPARE_BYTES = 64 * 2**20
-"""Left free on the disk in any case."""
 PACKED, NEW, BAD = ".packed", ".new", ".bad"
 
 _OURS = re.compile(r"[0-9a-f]{64}\.(packed|new|bad)")
@@ -89,44 +84,11 @@ class CacheFolder:
         self.path = path
         self._max_bytes = max_bytes
 
-    def problem(self) -> str:
-        """Why the folder cannot be used, with what to do; empty if it can, or can be made."""
-        place = self.path
-        if not place.is_absolute():
-            return "this user has no home folder: say with --cache-dir where it shall lie"
-        try:
-            while not place.exists():
-                place = place.parent
-            found = place.stat()
-        except OSError as error:
-            return f"{place} cannot be looked at: {error.strerror or error}"
-        if not stat.S_ISDIR(found.st_mode):
-            return f"{place} is no folder"
-        if place == self.path:
-            if found.st_uid != os.geteuid():
-                return f"{place} belongs to another user (number {found.st_uid}), who could change what is kept there"
-            if found.st_mode & 0o077:
-                return f"{place} is open to others (mode {stat.S_IMODE(found.st_mode):04o}): chmod 700 it"
-        if not os.access(place, os.W_OK | os.X_OK):
-            return f"{place} cannot be written to"
-        return ""
-
     def max_bytes(self) -> int:
         """Bound of all entries together."""
         if self._max_bytes is not None:
             return self._max_bytes
-        return int(SHARE_OF_DISK * (self.free_bytes() + sum(each.size_bytes for each in self.files())))
-
-    def free_bytes(self) -> int:
-        """Free space of the disk that the folder lies on, or will; 0 if that cannot be told."""
-        place = self.path
-        try:
-            while not place.exists() and place != place.parent:
-                place = place.parent
-            found = os.statvfs(place)
-        except OSError:
-            return 0
-        return found.f_bavail * found.f_frsize
+        return default_bytes(self.path, sum(each.size_bytes for each in self.files()))
 
     def files(self) -> list[CachedFile]:
         """What lies there, the longest unused first; damaged and unfinished ones are among them."""
@@ -149,7 +111,7 @@ class CacheFolder:
         path = self.path_of(key)
         if not path.exists():
             return None
-        if problem := self.problem():
+        if problem := folder_problem(self.path):
             raise CacheRefusedError(problem)
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
@@ -205,7 +167,7 @@ class CacheFolder:
         final, fresh = self.path_of(key), self.path / f"{key}{NEW}"
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if problem := self.problem():
+            if problem := folder_problem(self.path):
                 raise CacheRefusedError(problem)
             descriptor = claim(fresh)
         except OSError as error:
@@ -223,10 +185,7 @@ class CacheFolder:
             size = write_entry(
                 descriptor, pieces, key=key, made_by=made_by, label=label, description=description
             )
-            if not has_name(descriptor, fresh):
-                raise CacheRefusedError(f"{fresh} was removed while it was written")
-            os.rename(fresh, final)
-            sync_folder(self.path)
+            give_name(descriptor, fresh, final)
             return size
         except OSError as error:
             drop(descriptor, fresh)
@@ -278,7 +237,7 @@ class CacheFolder:
                 _removed(each)
         limit, files = self.max_bytes(), self.files()
         used = sum(each.size_bytes for each in files)
-        free = self.free_bytes()
+        free = free_bytes(self.path)
         loose = [each for each in files if not each.is_in_use]
         loose.sort(key=lambda each: (each.path.suffix == PACKED, each.used_at_s))
         going: list[CachedFile] = []

@@ -7,10 +7,13 @@ the file still has its name then.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import time
 from pathlib import Path
+
+from qanat.core.whole_file import sync_folder
 
 NUM_TRIES = 10
 PAUSE_S = 0.02
@@ -47,7 +50,7 @@ def claim(path: Path) -> int | None:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         is_ours = False
         try:
-            is_ours = _has_locked(descriptor) and has_name(descriptor, path)
+            is_ours = _has_locked(descriptor) and _has_name(descriptor, path)
         finally:
             if not is_ours:
                 os.close(descriptor)
@@ -72,7 +75,7 @@ def remove_unfinished(path: Path) -> bool:
 
 def drop(descriptor: int, path: Path) -> bool:
     """Removes a file that is locked by its descriptor; False if it no longer has that name, or cannot be removed."""
-    if not has_name(descriptor, path):
+    if not _has_name(descriptor, path):
         return False
     try:
         path.unlink()
@@ -81,7 +84,19 @@ def drop(descriptor: int, path: Path) -> bool:
     return True
 
 
-def has_name(descriptor: int, path: Path) -> bool:
+def give_name(descriptor: int, fresh: Path, final: Path) -> None:
+    """Renames a file that is written and locked by its descriptor, and brings the new name to the disk.
+
+    Raises:
+        OSError: the file was removed meanwhile, or cannot be renamed.
+    """
+    if not _has_name(descriptor, fresh):
+        raise FileNotFoundError(errno.ENOENT, "removed while it was written", str(fresh))
+    os.rename(fresh, final)
+    sync_folder(final.parent)
+
+
+def _has_name(descriptor: int, path: Path) -> bool:
     """True if the opened file is the one of that name."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path, follow_symlinks=False))

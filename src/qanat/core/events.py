@@ -54,7 +54,7 @@ class GenerationEvent(msgspec.Struct, kw_only=True, frozen=True):
         num_cached_tokens: prompt tokens supplied by the prefix cache.
         timing: with the first new token and with finish_reason.
         num_drafted, num_accepted: drafts verified for this choice so far, and those of them that were right.
-        prefix: likewise, what the prefix cache did.
+        prefix: with `timing`, what the prefix cache did.
     """
 
     index: int = 0

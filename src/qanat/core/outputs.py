@@ -41,7 +41,7 @@ class RequestOutput(msgspec.Struct, kw_only=True, frozen=True):
         num_cached_tokens: prompt tokens supplied by the prefix cache.
         timing: set with the first new token and with the finish reason.
         num_drafted, num_accepted: drafts verified for it so far, and those of them that were right.
-        prefix: likewise, what the prefix cache did for it.
+        prefix: with `timing`, what the prefix cache did for it.
     """
 
     request_id: str

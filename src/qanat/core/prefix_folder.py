@@ -19,10 +19,9 @@ from pathlib import Path
 import msgspec
 
 from qanat.core.cache_entry import EntryError, Index, read_index, read_pieces, write_entry
-from qanat.core.cache_folder import SHARE_OF_DISK, SPARE_BYTES, CacheFolder
-from qanat.core.cache_lock import claim, drop, has_name, remove_unfinished
+from qanat.core.cache_lock import claim, drop, give_name, remove_unfinished
 from qanat.core.prefix_entry import PrefixEntry, PrefixIdentity
-from qanat.core.whole_file import sync_folder
+from qanat.core.private_folder import SPARE_BYTES, default_bytes, folder_problem, free_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +92,7 @@ class PrefixFolder:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             return f"{error.filename or self.path}: {error.strerror or error}"
-        if problem := CacheFolder(self.path).problem():
+        if problem := folder_problem(self.path):
             return problem
         for name in os.listdir(self.path):
             if _OURS.fullmatch(name) and name.endswith(NEW):
@@ -170,10 +169,7 @@ class PrefixFolder:
                 label=label,
                 description=description,
             )
-            if not has_name(descriptor, fresh):
-                raise OSError(f"{fresh} was removed while it was written")
-            os.rename(fresh, final)
-            sync_folder(self.path)
+            give_name(descriptor, fresh, final)
         except OSError:
             drop(descriptor, fresh)
             raise
@@ -208,12 +204,11 @@ class PrefixFolder:
 
     def free_bytes(self) -> int:
         """Room on its disk, beyond what is left free in any case."""
-        return CacheFolder(self.path).free_bytes() - SPARE_BYTES
+        return free_bytes(self.path) - SPARE_BYTES
 
     def default_bytes(self) -> int:
         """Half of what would be free with the folder empty."""
-        used = sum(file.size_bytes for file in self.files())
-        return int(SHARE_OF_DISK * (CacheFolder(self.path).free_bytes() + used))
+        return default_bytes(self.path, sum(file.size_bytes for file in self.files()))
 
     def _described(self, path: Path) -> _Description:
         with _opened(path) as descriptor:

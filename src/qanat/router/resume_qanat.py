@@ -50,11 +50,6 @@ class TokenResumer:
         self._prompts = prompt if is_prompt_list(prompt) else None
 
     @property
-    def num_choices(self) -> int:
-        """Of the whole answer."""
-        return self._call.num_choices * len(self._prompts or (None,))
-
-    @property
     def shows_ids(self) -> bool:
         """The client asked for token ids itself."""
         return self._fields.get("return_token_ids") is True
@@ -69,7 +64,7 @@ class TokenResumer:
         """The client has all that it is to have, but for the mark of the end."""
         journal = self._journal
         has_usage = journal.has_usage_chunk or not wants_usage_chunk(self._fields)
-        return journal.has_ended(self.num_choices) and has_usage
+        return journal.has_ended(num_choices_of(self._call)) and has_usage
 
     def refusal(self) -> str:
         """Why a break of the stream could not be mended; empty if it can."""
@@ -146,6 +141,12 @@ class TokenResumer:
 def is_prompt_list(prompt: Any) -> TypeGuard[list[Any]]:
     """True for a list of prompts; a list of token ids is one prompt."""
     return isinstance(prompt, list) and bool(prompt) and not isinstance(prompt[0], int)
+
+
+def num_choices_of(call: Call) -> int:
+    """Choices of the whole answer: a request may have several prompts, each with as many."""
+    prompt = (call.fields or {}).get("prompt")
+    return call.num_choices * (len(prompt) if is_prompt_list(prompt) else 1)
 
 
 def wants_usage_chunk(fields: dict[str, Any]) -> bool:

@@ -12,7 +12,7 @@ import msgspec
 
 from qanat.router.journal import ChoiceSoFar, Journal
 from qanat.router.model import Call
-from qanat.router.resume_qanat import is_prompt_list, remaining_timeout, wants_usage_chunk
+from qanat.router.resume_qanat import is_prompt_list, num_choices_of, remaining_timeout, wants_usage_chunk
 
 MARK = b": x-qanat-router: continued=text\n\n"
 """A comment of the event stream; clients' libraries pass over it."""
@@ -44,7 +44,7 @@ class TextResumer:
     @property
     def is_ended(self) -> bool:
         """The client has all that it is to have, but for the token counts and the mark of the end."""
-        return self._journal.has_ended(self._num_choices)
+        return self._journal.has_ended(num_choices_of(self._call))
 
     def lost_usage(self) -> bytes:
         """The chunk with the token counts, if it is due and they are known; for a stream that broke before it came."""
@@ -62,11 +62,6 @@ class TextResumer:
         return b"data: %b\n\n" % msgspec.json.encode(chunk)
 
     @property
-    def _num_choices(self) -> int:
-        prompt = self._fields.get("prompt")
-        return self._call.num_choices * (len(prompt) if is_prompt_list(prompt) else 1)
-
-    @property
     def is_fresh(self) -> bool:
         """Nothing was sent, so that the request can simply be sent again."""
         return self._journal.is_fresh
@@ -78,7 +73,7 @@ class TextResumer:
     def request_refusal(self) -> str:
         """Why no break of a stream of this request could be mended once text was sent; empty if some could."""
         fields = self._fields
-        if self._num_choices > 1 or (fields.get("best_of") or 1) > 1:
+        if num_choices_of(self._call) > 1 or (fields.get("best_of") or 1) > 1:
             return "several choices were asked for"
         if fields.get("logprobs") not in (None, False) or fields.get("prompt_logprobs") is not None:
             return "log-probabilities were asked for"

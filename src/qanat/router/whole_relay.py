@@ -16,7 +16,7 @@ from qanat.router.http.exchange import Downstream
 from qanat.router.model import Call, Endpoint, EngineKind
 from qanat.router.pool import Pool
 from qanat.router.relay_settings import RelaySettings
-from qanat.router.retry import RETRIED_STATUSES, Attempts, Refusal, RetryBudget
+from qanat.router.retry import RETRIED_STATUSES, Attempts, Refusal, RetryBudget, note_failure
 from qanat.router.road import AnswerLike, Opened, Road, answer_headers
 from qanat.router.text_filter import ABORTED, RECOMPUTED
 
@@ -66,32 +66,25 @@ class WholeRelay:
         Raises:
             QanatError: no engine gave an answer, and the client has got nothing.
         """
+        try:
+            await self._until_answered(call, downstream)
+        except Refusal as refusal:
+            pass_on(refusal, downstream, self._record)
+
+    async def _until_answered(self, call: Call, downstream: Downstream) -> None:
         while True:
             try:
                 await self._try(call, downstream)
                 return
             except NoEndpointError as error:
-                try:
-                    await self._attempts.after_nobody(error)
-                except Refusal as refusal:
-                    pass_on(refusal, downstream, self._record)
-                    return
+                await self._attempts.after_nobody(error)
             except UpstreamError as error:
                 if downstream.is_started:
-                    self._pool_failed(error)
+                    note_failure(self._pool, error)
                     self._record.error = error.code
                     downstream.abort()
                     return
-                try:
-                    await self._attempts.after(error)
-                except Refusal as refusal:
-                    pass_on(refusal, downstream, self._record)
-                    return
-
-    def _pool_failed(self, error: UpstreamError) -> None:
-        endpoint = self._pool.find(error.endpoint_name)
-        if endpoint is not None:
-            self._pool.failed(endpoint, error)
+                await self._attempts.after(error)
 
     async def _try(self, call: Call, downstream: Downstream) -> None:
         exclude = self._attempts.exclude

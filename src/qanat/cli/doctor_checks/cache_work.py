@@ -13,6 +13,7 @@ from qanat.cli.doctor_checks.check import Check, State, size_text
 from qanat.cli.terminal import echo
 from qanat.config.packed_cache import PackedCacheSettings
 from qanat.core.cache_folder import BAD, PACKED, CachedFile
+from qanat.core.private_folder import folder_problem, free_bytes
 
 LITTLE_DISK_BYTES = 2**30
 
@@ -20,10 +21,10 @@ LITTLE_DISK_BYTES = 2**30
 def check_cache(settings: PackedCacheSettings) -> Check:
     """Where it is, what it holds, and what it may still take."""
     folder = settings.open()
-    problem = folder.problem()
+    problem = folder_problem(folder.path)
     files = folder.files()
     entries = [each for each in files if each.path.suffix == PACKED]
-    used, free, limit = sum(each.size_bytes for each in files), folder.free_bytes(), folder.max_bytes()
+    used, free, limit = sum(each.size_bytes for each in files), free_bytes(folder.path), folder.max_bytes()
     num_damaged = sum(each.path.suffix == BAD for each in files)
     facts = {
         "folder": str(folder.path),
