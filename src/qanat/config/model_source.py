@@ -99,8 +99,7 @@ def _fetch(hub: _Hub, wishes: EngineConfig) -> tuple[Path, list[Decision]]:
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise ConfigError(
             f"--model {wishes.model} is no folder here and could not be fetched from {hub.name}: "
-            f"{reason.rstrip('.')}. Fetch it "
-            f"elsewhere and give the folder, or {hub.other}.",
+            f"{reason.rstrip('.')}. Fetch it elsewhere and give the folder, or {hub.other}.",
             param="--model",
         ) from error
     return Path(folder), [Decision("--model", wishes.model, folder, f"fetched from {hub.name}")]

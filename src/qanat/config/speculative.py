@@ -24,9 +24,7 @@ METHODS: Mapping[str, str] = {
 }
 """vLLM's names of what is offered, and ours."""
 
-OTHER_METHODS = (
-    *("deepseek_mtp", "draft_model", "eagle", "medusa", "mlp_speculator", "ngram_gpu", "suffix"),
-)
+OTHER_METHODS = ("deepseek_mtp", "draft_model", "eagle", "medusa", "mlp_speculator", "ngram_gpu", "suffix")
 """Names that vLLM knows and that this version does not draft with."""
 
 MAX_DRAFT_TOKENS = 16
