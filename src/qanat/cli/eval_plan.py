@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from qanat.cli.connection import exchange_with
 from qanat.cli.eval_options import AllOptions, is_url, mode_of
 from qanat.config.flag_names import flag_of
+from qanat.config.model_source import DEMO_PACKAGE
 from qanat.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from qanat.evals.record import Record, Result
     from qanat.evals.task_files import TaskFile
 
-DEMO_PACKAGE = "qanat_demo"
 START_TIMEOUT_S = 30.0
 DEFAULT_LOGPROBS = 5
 

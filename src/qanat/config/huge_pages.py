@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from qanat.config.system_files import read_system_file
 from qanat.core.decision import Decision
 
 PRELOAD_VARIABLE = "LD_PRELOAD"
@@ -16,21 +17,13 @@ _ALLOCATOR = re.compile(r"lib(jemalloc|tcmalloc\w*|mimalloc)[^/]*\.so")
 
 def huge_page_setting(root: Path = Path("/")) -> str:
     """`always`, `madvise` or `never`; empty where the system has no such setting."""
-    try:
-        text = (root / _SETTING).read_text(encoding="utf-8")
-    except OSError:
-        return ""
-    chosen = re.search(r"\[(\w+)\]", text)
+    chosen = re.search(r"\[(\w+)\]", read_system_file(root / _SETTING))
     return chosen[1] if chosen else ""
 
 
 def loaded_allocator(root: Path = Path("/")) -> str:
     """Name of the allocator that serves this process instead of the C library's; empty for none."""
-    try:
-        maps = (root / "proc/self/maps").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-    found = _ALLOCATOR.search(maps)
+    found = _ALLOCATOR.search(read_system_file(root / "proc/self/maps"))
     return found[1] if found else ""
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qanat.config.processors import in_binding_order, usable_processors
+from qanat.config.system_files import read_system_file
 
 SHOWN_INSTRUCTION_SETS = {
     "avx2": "AVX2",
@@ -102,7 +103,7 @@ def _num_cores(root: Path, affinity: frozenset[int] | None, groups: list[Path]) 
 
 def _groups(root: Path) -> Iterator[Path]:
     """Folders of the control groups that bound the process, from its own up to the root, for both versions."""
-    for line in _read(root / "proc/self/cgroup").splitlines():
+    for line in read_system_file(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if not controllers:
             homes = [root / "sys/fs/cgroup"]
@@ -124,7 +125,7 @@ def _memory_left(group: Path) -> int | None:
         ("memory.max", "memory.current", "inactive_file"),
         ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
     ):
-        limit, usage = _read(group / limit_name), _read(group / usage_name)
+        limit, usage = read_system_file(group / limit_name), read_system_file(group / usage_name)
         if limit.isdigit() and usage.isdigit() and int(limit) < _NO_LIMIT_BYTES:
             reclaimable = _key_values(group / "memory.stat").get(inactive, 0)
             return max(0, int(limit) - max(0, int(usage) - reclaimable))
@@ -133,16 +134,19 @@ def _memory_left(group: Path) -> int | None:
 
 def _cpu_quota(group: Path) -> float | None:
     """CPUs that a group's quota pays for, None if it has none."""
-    quota, _, period = _read(group / "cpu.max").partition(" ")
+    quota, _, period = read_system_file(group / "cpu.max").partition(" ")
     if not quota:
-        quota, period = _read(group / "cpu.cfs_quota_us"), _read(group / "cpu.cfs_period_us")
+        quota, period = (
+            read_system_file(group / "cpu.cfs_quota_us"),
+            read_system_file(group / "cpu.cfs_period_us"),
+        )
     return int(quota) / int(period) if quota.isdigit() and period.isdigit() and int(period) else None
 
 
 def _cpu_info(root: Path) -> dict[str, str]:
     """The first processor's lines of /proc/cpuinfo."""
     info: dict[str, str] = {}
-    for line in _read(root / "proc/cpuinfo").splitlines():
+    for line in read_system_file(root / "proc/cpuinfo").splitlines():
         key, colon, value = line.partition(":")
         if colon:
             info.setdefault(key.strip(), value.strip())
@@ -161,15 +165,8 @@ def _physical_bytes() -> int:
 def _key_values(path: Path) -> dict[str, int]:
     """Lines of a name and a number, as in /proc/meminfo and memory.stat."""
     values = {}
-    for line in _read(path).splitlines():
+    for line in read_system_file(path).splitlines():
         words = line.replace(":", " ").split()
         if len(words) >= 2 and words[1].isdigit():
             values[words[0]] = int(words[1])
     return values
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""

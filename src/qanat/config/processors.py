@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from qanat.config.system_files import read_system_file
+
 
 @dataclass(frozen=True)
 class Processor:
@@ -65,12 +67,5 @@ def number_ranges(numbers: Iterable[int]) -> str:
 
 def _core(root: Path, number: int) -> str:
     topology = root / f"sys/devices/system/cpu/cpu{number}/topology"
-    core, package = _read(topology / "core_id"), _read(topology / "physical_package_id")
+    core, package = read_system_file(topology / "core_id"), read_system_file(topology / "physical_package_id")
     return f"{package}:{core}" if core else f"processor {number}"
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""

@@ -9,9 +9,9 @@ from qanat.core.errors import EngineRestartingError, InvalidRequestError, Profil
 from qanat.core.profile import ProfileReport
 from qanat.engine.balancer import Balancer
 from qanat.engine.core_line import EngineHealth
-from qanat.engine.joint_health import joint_health
 from qanat.engine.metrics import EngineStats, total_stats
 from qanat.engine.replica import Reader, Replica, Started
+from qanat.engine.replica_health import health_of_replicas
 from qanat.structured.compiler import CompileStats
 
 
@@ -72,8 +72,8 @@ class Replicas:
         return self._replicas[self._balancer.choose({one.rank: one.load.num_tokens for one in quick})]
 
     def health(self) -> EngineHealth:
-        """See `joint_health`."""
-        return joint_health({one.rank: one.health() for one in self})
+        """See `health_of_replicas`."""
+        return health_of_replicas({one.rank: one.health() for one in self})
 
     def stats(self, compiler: CompileStats) -> EngineStats:
         """Figures of all and of each."""

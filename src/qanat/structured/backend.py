@@ -10,6 +10,9 @@ from qanat.core.constraint import Matcher
 from qanat.core.structured_outputs import StructuredOutputsParams
 from qanat.structured.vocabulary import Vocabulary
 
+MAX_FORCED_TOKENS = 16
+"""Most that a matcher's `forced` tells at a time: as many as a draft may have."""
+
 
 class CompiledForm(Protocol):
     """A grammar that is ready to be followed any number of times, from any thread, one call at a time."""

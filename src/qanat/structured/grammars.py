@@ -13,7 +13,11 @@ from qanat.structured.grammar_rules import check_rules
 BY_HAND = "// by hand"
 """Ends a grammar whose rules a client wrote: they may be ambiguous without bounds, as those made of schemas are not."""
 
-_GBNF_RULE = re.compile(r"^[ \t]*[\w-]+\s*::=", re.MULTILINE)
+OPTIONS_MARK = "%llguidance"
+"""Begins the line of a grammar that holds its options: the first one, if it has any; see `lark_of`."""
+GBNF_RULE = re.compile(r"^[ \t]*[\w-]+\s*::=", re.MULTILINE)
+"""Tells a grammar in GBNF from one in Lark."""
+
 _PIECE = re.compile(r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|#[^\n]*|[^"\[#]+|.', re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
 _CONTINUED = re.compile(r"\s*\n\s*\|")
@@ -23,7 +27,6 @@ _LARK_PIECE = re.compile(
 )
 _REFUSED_ATTRIBUTE = re.compile(r"\b(max_tokens|stop|stop_capture|temperature)\s*=")
 """What a rule may ask for in the library's dialect; nothing else there has an equals sign."""
-_OPTIONS = "%llguidance"
 _BLANKS = re.compile(
     r"^([\w-]+)(\s*::=\s*)\(?\s*(\[[^\]\n]*\])\s*\1\s*(?:\)\s*\?|\|\s*\"\")\s*$", re.MULTILINE
 )
@@ -42,7 +45,7 @@ def lark_of(source: str) -> str:
     """
     if source.lstrip().startswith("{"):
         raise StructuredOutputError("The grammar must be Lark or GBNF.", param="grammar")
-    if _GBNF_RULE.search(source) is None:
+    if GBNF_RULE.search(source) is None:
         return _marked(_with_options_first(source))
     try:
         lark = gbnf_to_lark(_BLANKS.sub(r"\1\2\3*", _tidied(source)))
@@ -64,21 +67,21 @@ def _marked(lark: str) -> str:
 
 def _with_options_first(source: str) -> str:
     """The grammar with its options, if it has any, in its first line."""
-    if _OPTIONS not in source:
+    if OPTIONS_MARK not in source:
         return source
-    before, *after = source.split(_OPTIONS)
+    before, *after = source.split(OPTIONS_MARK)
     if before.strip() or len(after) > 1:
         raise StructuredOutputError(
-            f"{_OPTIONS} must be the first word of a grammar, and come once.", param="grammar"
+            f"{OPTIONS_MARK} must be the first word of a grammar, and come once.", param="grammar"
         )
     try:
         options, end = json.JSONDecoder().raw_decode(after[0].lstrip())
     except (ValueError, RecursionError):
         options, end = None, 0
     if not isinstance(options, dict):
-        raise StructuredOutputError(f"{_OPTIONS} must be followed by a JSON object.", param="grammar")
+        raise StructuredOutputError(f"{OPTIONS_MARK} must be followed by a JSON object.", param="grammar")
     options["no_forcing"] = True  # see `without_forcing`, which knows of a form's first grammar only
-    return f"{_OPTIONS} {json.dumps(options)}\n{after[0].lstrip()[end:]}"
+    return f"{OPTIONS_MARK} {json.dumps(options)}\n{after[0].lstrip()[end:]}"
 
 
 def _tidied(source: str) -> str:

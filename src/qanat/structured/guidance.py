@@ -11,9 +11,10 @@ from llguidance._tokenizer import TokenizerWrapper
 
 from qanat.core.errors import StructuredOutputError
 from qanat.core.structured_outputs import StructuredOutputsParams
+from qanat.structured.backend import MAX_FORCED_TOKENS
 from qanat.structured.budget import TOO_COMPLEX, BudgetedMatcher, WorkBudget
 from qanat.structured.forms import grammar_of
-from qanat.structured.grammars import BY_HAND
+from qanat.structured.grammars import BY_HAND, OPTIONS_MARK
 from qanat.structured.library import said_by_library
 from qanat.structured.vocabulary import Vocabulary
 
@@ -32,10 +33,6 @@ STEP_ITEMS_BY_HAND = 5_000
 ROW_ITEMS_BY_HAND = 500
 MAX_LEXER_STATES = 50_000
 """States of one form's lexer, 1 to 2 KiB each."""
-MAX_FORCED_TOKENS = 16
-
-_OPTIONS = "%llguidance"
-"""Begins the line of a grammar that holds its options: the first one, if it has any; see `lark_of`."""
 
 _NOT_ALLOWED = "doesn't satisfy the grammar"
 """In the library's message about a token that may not come; others are about limits."""
@@ -182,8 +179,8 @@ def without_forcing(grammar: str) -> str:
         if first.get("json_schema") is None:
             return without_forcing(first["lark_grammar"])
         return without_forcing(f"start: %json {json.dumps(first['json_schema'])}")
-    if not grammar.startswith(_OPTIONS):
-        return f'{_OPTIONS} {{"no_forcing": true}}\n{grammar}'
+    if not grammar.startswith(OPTIONS_MARK):
+        return f'{OPTIONS_MARK} {{"no_forcing": true}}\n{grammar}'
     head, _, rules = grammar.partition("\n")
-    options = {**json.loads(head.removeprefix(_OPTIONS)), "no_forcing": True}
-    return f"{_OPTIONS} {json.dumps(options)}\n{rules}"
+    options = {**json.loads(head.removeprefix(OPTIONS_MARK)), "no_forcing": True}
+    return f"{OPTIONS_MARK} {json.dumps(options)}\n{rules}"

@@ -10,16 +10,15 @@ import xgrammar
 
 from qanat.core.errors import StructuredOutputError
 from qanat.core.structured_outputs import StructuredOutputsParams
+from qanat.structured.backend import MAX_FORCED_TOKENS
 from qanat.structured.budget import BudgetedMatcher, WorkBudget
+from qanat.structured.library import MAX_MESSAGE_CHARS
 from qanat.structured.vocabulary import Vocabulary
 from qanat.structured.xgrammar_forms import XgrammarForms
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
-
-MAX_FORCED_TOKENS = 16
-MAX_MESSAGE_CHARS = 300
 
 _SOURCE_LINE = re.compile(r"^\[[^\]]*\] \S+: ")
 """Time and place in the library's own code, which its messages begin with."""

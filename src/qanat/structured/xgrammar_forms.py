@@ -9,6 +9,7 @@ from typing import Any
 
 from qanat.core.errors import StructuredOutputError
 from qanat.core.structured_outputs import StructuredOutputsParams
+from qanat.structured.grammars import GBNF_RULE
 from qanat.structured.json_schema import SchemaDocument, decoded_schema, schema_text
 from qanat.structured.lark import TokenId, pieces_of
 from qanat.structured.schema_keywords import COMBINATORS
@@ -29,7 +30,6 @@ _REFUSED_KEYWORDS = (
     "maxProperties",
     "allOf",
 )
-_GBNF_RULE = re.compile(r"^[ \t]*[\w-]+\s*::=", re.MULTILINE)
 _ANCHOR_INSIDE = re.compile(r"\(\?[=!<]|[^\[\\|]\^|(?<!\\)\$[^|]")
 # The library matches a pattern with the whole text, wherever JSON Schema would search for it.
 _WHOLE = re.compile(r"\^(?!.*(?:\(\?[=!<]|[^\[\\]\^))(?:[^\\$|()]|\\.|\((?:[^\\$()]|\\.)*\))*\$", re.DOTALL)
@@ -181,7 +181,7 @@ def _regex(node: Format) -> Format:
 
 def _grammar(node: Format) -> Format:
     source = text_of(node, "grammar")
-    if _GBNF_RULE.search(source) is None:
+    if GBNF_RULE.search(source) is None:
         raise _unsupported("grammars in Lark, but in GBNF")
     return {"type": "grammar", "grammar": source}
 

@@ -21,7 +21,7 @@ from qanat.server.front_ends import together
 from qanat.server.front_ends.crew import FrontEnd
 from qanat.server.front_ends.line import Line, Reply
 from qanat.server.front_ends.supervisor import answer_of
-from qanat.server.front_ends.together import Together, added_stats, joint_health
+from qanat.server.front_ends.together import Together, added_stats, health_of_front_ends
 from qanat.server.front_ends.words import (
     AbortAnswer,
     AbortQuestion,
@@ -69,10 +69,12 @@ def health(num_pending: int = 0, age_s: float = 0.0, *, is_healthy: bool = True)
 
 
 def test_what_any_finds_wrong_is_wrong_and_what_is_pending_anywhere_is_pending() -> None:
-    assert joint_health([health(2, 0.1), health(3)]) == health(5, 0.1)
-    assert joint_health([health(), health(1, 9.0, is_healthy=False)]) == health(1, 9.0, is_healthy=False)
+    assert health_of_front_ends([health(2, 0.1), health(3)]) == health(5, 0.1)
+    assert health_of_front_ends([health(), health(1, 9.0, is_healthy=False)]) == health(
+        1, 9.0, is_healthy=False
+    )
     restarting = EngineHealth(True, 0, 0.0, False, True, "It was killed.")
-    assert joint_health([health(), restarting]) == restarting
+    assert health_of_front_ends([health(), restarting]) == restarting
 
 
 def test_figures_of_the_engine_are_of_who_has_heard_most_and_never_of_earlier() -> None:

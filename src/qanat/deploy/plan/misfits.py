@@ -11,12 +11,11 @@ import msgspec
 from qanat.deploy.plan.arrangement import Group
 from qanat.deploy.plan.engines import Misfit, Task
 from qanat.deploy.plan.errors import ImpossibleWish
+from qanat.deploy.plan.fitting import ROUND_TOKENS
 from qanat.deploy.plan.shape import Shape
 from qanat.deploy.plan.subject import Subject
 from qanat.deploy.plan.wish import Wish
 from qanat.deploy.sizing.budget import visible_bytes
-
-ROUND_TOKENS = 1024
 
 
 def does_not_fit(wish: Wish, subject: Subject, misfits: Sequence[Misfit]) -> ImpossibleWish:

@@ -10,7 +10,8 @@ from qanat.router.model import Header
 
 # Below this a copy into one piece is cheaper than a write of several.
 _MAX_JOINED_BYTES = 16384
-_BODILESS = (204, 304)
+BODILESS = (204, 304)
+"""Statuses of answers that have no body, whatever their headers say."""
 
 
 class Reply:
@@ -81,7 +82,7 @@ class Reply:
             raise RuntimeError("the answer has a status already")
         self.is_started = True
         self.status = status
-        self._has_body = not self._is_head and status not in _BODILESS
+        self._has_body = not self._is_head and status not in BODILESS
         kept = without_hop_by_hop(headers)
         length = next((value for name, value in kept if name == b"content-length"), None)
         lines = [b"%b: %b\r\n" % header for header in kept]
@@ -89,7 +90,7 @@ class Reply:
             self._num_left_bytes = int(length)
         elif self._has_body and self._is_http_1_0:
             self._keeps_alive = False
-        elif status not in _BODILESS:
+        elif status not in BODILESS:
             self._is_chunked = True
             lines.append(b"transfer-encoding: chunked\r\n")
         if not self._keeps_alive:

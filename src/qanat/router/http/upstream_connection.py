@@ -13,11 +13,11 @@ import httptools
 from qanat.router.http.deadline import Deadline
 from qanat.router.http.errors import UpstreamBroken, UpstreamTimeout
 from qanat.router.http.exchange import Flow
+from qanat.router.http.reply import BODILESS
 from qanat.router.model import Header
 
 _MAX_HEAD_BYTES = 256 << 10
 _MAX_READ_AHEAD_BYTES = 256 << 10
-_BODILESS = (204, 304)
 
 
 class UpstreamConnection(asyncio.Protocol):
@@ -212,7 +212,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._status = status
         self._has_head = True
         is_framed = any(name in (b"content-length", b"transfer-encoding") for name, _ in self._headers)
-        if self._is_head or status in _BODILESS:
+        if self._is_head or status in BODILESS:
             # The parser would wait for the body that the headers speak of.
             self._complete(self._parser.should_keep_alive() or not is_framed)
             self._parser = httptools.HttpResponseParser(self)

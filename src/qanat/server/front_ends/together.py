@@ -69,7 +69,7 @@ class Together:
         answers: Sequence[Answer] = []
         with contextlib.suppress(UnavailableError):  # a probe needs an answer, of what is known here
             answers = (await self._gather(HealthQuestion(), HEALTH_S)).answers
-        return joint_health([own, *(one.health for one in answers if isinstance(one, HealthAnswer))])
+        return health_of_front_ends([own, *(one.health for one in answers if isinstance(one, HealthAnswer))])
 
     async def abort(self, request_id: str) -> int:
         """See `Siblings`."""
@@ -144,7 +144,7 @@ def added_stats(
     )
 
 
-def joint_health(every: Sequence[EngineHealth]) -> EngineHealth:
+def health_of_front_ends(every: Sequence[EngineHealth]) -> EngineHealth:
     """Health over all front ends: what any of them finds wrong is wrong."""
     return EngineHealth(
         is_alive=all(one.is_alive for one in every),
@@ -154,7 +154,7 @@ def joint_health(every: Sequence[EngineHealth]) -> EngineHealth:
         is_restarting=any(one.is_restarting for one in every),
         reason=next((one.reason for one in every if one.reason), ""),
         replicas={
-            rank: joint_health([one.replicas[rank] for one in every if rank in one.replicas])
+            rank: health_of_front_ends([one.replicas[rank] for one in every if rank in one.replicas])
             for rank in sorted({rank for one in every for rank in one.replicas})
         },
     )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from qanat.engine.core_line import EngineHealth
 
 
-def joint_health(replicas: Mapping[int, EngineHealth]) -> EngineHealth:
+def health_of_replicas(replicas: Mapping[int, EngineHealth]) -> EngineHealth:
     """The engine works while one replica does, and is dead when all are for good.
 
     Args:
