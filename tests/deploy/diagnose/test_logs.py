@@ -125,6 +125,11 @@ def test_prefixes_are_taken_apart() -> None:
     assert (npu.rank, npu.level, npu.text) == (3, "ERROR", "ERR00100 PTA call acl api failed")
     torch = read_line("[rank5]:[W1117 08:12:05.123456789 compiler_depend.ts:28] Warning: x", 1)
     assert (torch.rank, torch.level, torch.second) == (5, "WARNING", 29525)
+    # torch writes months without a zero in front.
+    march = read_line("[rank11]:[E313 06:55:06.502205450 compiler_depend.ts:1795] x", 1)
+    assert (march.level, march.month, march.day, march.text) == ("ERROR", 3, 13, "x")
+    january = read_line("[W106 06:43:02.555922410 compiler_depend.ts:117] Warning: x", 1)
+    assert (january.level, january.month, january.day) == ("WARNING", 1, 6)
     uvicorn = read_line("(APIServer pid=71) INFO:     Application startup complete.", 1)
     assert (uvicorn.process, uvicorn.level, uvicorn.text) == (
         "APIServer",

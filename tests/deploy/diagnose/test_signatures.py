@@ -45,4 +45,4 @@ def test_all_signatures_and_issues_of_the_reference_are_known() -> None:
     assert len(signatures) == 78
     issues = yaml.safe_load((REFERENCE / "issues.yaml").read_text())["issues"]
     names = {f"{one.get('repo', 'vllm-project/vllm-ascend')}#{one['n']}" for one in issues}
-    assert names == set(load_knowledge().tables["issues"].entries)
+    assert names <= set(load_knowledge().tables["issues"].entries)

@@ -248,6 +248,7 @@ def test_no_table_is_left_out() -> None:
         "parsers",
         "conflicts",
         "signatures",
+        "signatures_cann",
         "quotations",  # tests/deploy/diagnose/test_crashes.py
         "diagnose_thresholds",  # tests/deploy/diagnose/test_thresholds.py
         "issues",

@@ -38,6 +38,7 @@ metadata: {{name: {name}}}
 DENSE = "vllm serve Qwen/Qwen3-32B -tp 8"
 MOE = "vllm serve Eco-Tech/Qwen3.5-397B-A17B-w8a8-mtp -tp 16 --enable-expert-parallel --no-enable-prefix-caching"
 SMALL = "vllm serve Eco-Tech/Qwen3.5-35B-A3B-w8a8-mtp --enable-expert-parallel --no-enable-prefix-caching"
+MODULE = "python -m vllm.entrypoints.openai.api_server --model"
 FULL = '"cudagraph_mode": "FULL_DECODE_ONLY"'
 MTP = '--speculative-config \'{"method": "qwen3_5_mtp", "num_speculative_tokens": 3}\''
 RECOMPUTE = ', "kv_load_failure_policy": "recompute"'
@@ -391,6 +392,11 @@ MODELS = [
         f"{SMALL} -tp 4 --enable-prefix-caching --max-num-batched-tokens 1024",
     ),
     Example(
+        "HYB016",
+        f"{SMALL} -tp 2 --enable-prefix-caching --max-num-batched-tokens 2048 --max-num-seqs 16",
+        f"{SMALL} -tp 2 --enable-prefix-caching --max-num-batched-tokens 2112 --max-num-seqs 16 {MTP}",
+    ),
+    Example(
         "HYB003", f"{SMALL} -tp 2 --enable-prefix-caching --max-num-batched-tokens 8192", f"{SMALL} -tp 2"
     ),
     Example(
@@ -495,6 +501,12 @@ MODELS = [
         f'{DENSE} @A<"multistream_overlap_shared_expert": true>@',
         f'{MOE} @A<"multistream_overlap_shared_expert": true>@',
     ),
+    Example("MOE017", f'{MOE} @A<"weight_nz_mode": 2>@', f'{MOE} @A<"weight_nz_mode": 1>@'),
+    Example(
+        "MOE017",
+        f"export VLLM_ASCEND_ENABLE_NZ=2\n{MOE}",
+        f"export VLLM_ASCEND_ENABLE_NZ=2\n{DENSE}",
+    ),
     Example(
         "MOE016",
         f"export VLLM_ASCEND_ENABLE_DENSE_OPTIMIZE=1\n{MOE}",
@@ -560,8 +572,16 @@ SERVICE = [
     Example(
         "TOP001",
         f"export ASCEND_RT_VISIBLE_DEVICES=0,1,2,3\n{DENSE}",
-        f"export ASCEND_RT_VISIBLE_DEVICES=0-7\n{DENSE}",
+        f"export ASCEND_RT_VISIBLE_DEVICES=0,1,2,3,4,5,6,7\n{DENSE}",
     ),
+    Example(
+        "TOP010",
+        f"export ASCEND_RT_VISIBLE_DEVICES=0,2,1,3\n{DENSE}",
+        f"export ASCEND_RT_VISIBLE_DEVICES=4,5,6,7,8,9,10,11\n{DENSE}",
+    ),
+    Example("TOP011", node(1).replace("vllm serve", MODULE), node(1)),
+    Example("TOP012", node(1, "--data-parallel-hybrid-lb"), node(1)),
+    Example("TOP012", node(0, "--data-parallel-hybrid-lb") + node(1), node(0) + node(1)),
     Example("TOP002", "vllm serve Qwen/Qwen3-32B -tp 12", DENSE),
     Example("TOP003", node(0) + node(1, rpc_port=13390), node(0) + node(1)),
     Example("TOP004", node(0) + node(1, "--api-server-count 2"), node(0, "--api-server-count 2") + node(1)),
@@ -863,6 +883,11 @@ MEMORY = [
         f"docker run --cpuset-cpus 0-63 quay.io/ascend/vllm-ascend:v0.23.0 {DENSE}",
     ),
     Example(
+        "ENV035",
+        f"export PYTORCH_NPU_ALLOC_CONF=expandable_segments:True\n{DENSE} --enable-sleep-mode",
+        f"export PYTORCH_NPU_ALLOC_CONF=expandable_segments:False\n{DENSE} --enable-sleep-mode",
+    ),
+    Example(
         "ENV034",
         "docker run --env-file beside.env quay.io/ascend/vllm-ascend:v0.23.0 bash",
         "docker run --env-file plain.env quay.io/ascend/vllm-ascend:v0.23.0 bash",
@@ -910,6 +935,11 @@ CHIPS = [
     Example("NPU005", compressed(tp="-tp 8"), compressed()),
     Example("NPU006", HYBRID_310P, f"{HYBRID_310P} --mamba-ssm-cache-dtype float16"),
     Example("NPU007", compressed(extension=""), compressed()),
+    Example(
+        "NPU008",
+        MIXED_IMAGE.format(flags="-it", tag="v0.23.0-a3") + f"\n{SMALL} -tp 2 --dtype half",
+        MIXED_IMAGE.format(flags="-it", tag="v0.23.0-a3") + f"\n{SMALL} -tp 2 --dtype bfloat16",
+    ),
 ]
 TOGETHER = ["TXT007"]
 """Rules that take more than one file; they are tested by themselves."""

@@ -10,6 +10,7 @@ from qanat.deploy.lint.fixes import apply_edits
 from qanat.deploy.sources.documents import read_document
 
 DENSE = "vllm serve Qwen/Qwen3-32B"
+EIGHT = "export ASCEND_RT_VISIBLE_DEVICES=0,1,2,3,4,5,6,7"
 RIGHT = {
     "positional parameters": f'{DENSE} --port $2 --tensor-parallel-size "$7" --data-parallel-rpc-port ${{3}}',
     "positional parameter in a variable": f"export ASCEND_RT_VISIBLE_DEVICES=$1\n{DENSE}",
@@ -27,8 +28,8 @@ RIGHT = {
         DENSE + " --kv-transfer-config "
         '\'{"kv_connector": "MooncakeConnectorV1", "kv_role": "kv_both", "kv_port": 36000}\''
     ),
-    "ranks over nodes": f"export ASCEND_RT_VISIBLE_DEVICES=0-7\n{DENSE} -tp 16 --nnodes 2 --node-rank 0",
-    "ranks over Ray": f"export ASCEND_RT_VISIBLE_DEVICES=0-7\n{DENSE} -tp 8 -pp 2 --distributed-executor-backend ray",
+    "ranks over nodes": f"{EIGHT}\n{DENSE} -tp 16 --nnodes 2 --node-rank 0",
+    "ranks over Ray": f"{EIGHT}\n{DENSE} -tp 8 -pp 2 --distributed-executor-backend ray",
     "numbers for people": f"{DENSE} --max-model-len 32k --max-num-batched-tokens 8192",
     "short options": f"{DENSE} -tp=8 -dp 1 --no-enable-expert-parallel -cc.cudagraph_mode=FULL_DECODE_ONLY",
     "an optimisation level": f"{DENSE} -O2",

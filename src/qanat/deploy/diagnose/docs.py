@@ -22,7 +22,7 @@ COMMAND = "python -m qanat.deploy.diagnose.docs docs/reference/deploy-signatures
 
 HEAD = f"""# What `qanat deploy diagnose` knows
 
-<!-- Made by `{COMMAND}`. Change src/qanat/deploy/knowledge/data/signatures.yaml and issues.yaml, not this page. -->
+<!-- Made by `{COMMAND}`. Change signatures*.yaml and issues.yaml in src/qanat/deploy/knowledge/data, not this page. -->
 
 Lines of logs that [`qanat deploy diagnose`](../deploy-diagnose.md) recognises, and what users hit. Versions are those
 of vllm-ascend, both ends included; a line without one holds for every version that is known.

@@ -21,7 +21,8 @@ _EXCEPTION = re.compile(
     r"\s*(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Exit|Interrupt|Failure|Version)(?::\s|$)"
 )
 _CRASH = re.compile(
-    r"E[A-Z0-9]\d{4}: |Fatal Python error|terminate called|thread '.*' panicked at"
+    r"E[A-Z0-9]\d{4}: |(?:\[PID: \d+\] [\d.:-]+ )?[\w/]+\(E[A-Z0-9]\d{4}\): "
+    r"|Fatal Python error|terminate called|thread '.*' panicked at"
     r"|.*(?:\(core dumped\)|(?i:error code)(?: is)?\s?[:=]?\s?\d{6}\b)"
 )
 """Lines without a level that tell of an end all the same: of CANN, of Python's own, of other languages, of shells."""

@@ -37,7 +37,7 @@ _BARE = re.compile(
 )
 """A level and nothing else: uvicorn's lines, and what CANN's tools print beside their logs."""
 _TORCH = re.compile(
-    r"\[(?P<letter>[WEIF])(?P<month>\d\d)(?P<day>\d\d)\s(?P<clock>\d\d:\d\d:\d\d)[.\d]*\s(?P<place>[^\]\s]+)[^\]]*\]\s?"
+    r"\[(?P<letter>[WEIF])(?P<month>\d\d?)(?P<day>\d\d)\s(?P<clock>\d\d:\d\d:\d\d)[.\d]*\s(?P<place>[^\]\s]+)[^\]]*\]\s?"
 )
 _TORCH_NPU = re.compile(
     r"\[(?P<level>ERROR|WARNING|INFO|DEBUG)\]\s(?P<date>\d{4}-\d\d-\d\d)-(?P<clock>\d\d:\d\d:\d\d)\s"

@@ -51,6 +51,16 @@ def types(view: LaunchView) -> Iterator[Hit]:
             yield Hit(rule_id, view.place(flag), f"{told}; {practice.reason}", f"{flag} {practice.value}")
 
 
+@on_server("NPU008")
+def half_precision(view: LaunchView) -> Iterator[Hit]:
+    """int8 weights with a type that their products on larger chips do not take."""
+    name, stated = (view.model_name or "").lower(), view.text("--dtype")
+    is_int8 = "w8a8" in name and COMPRESSED not in name
+    if is_int8 and HALF.get(stated or "", stated) == "float16" and view.chip is not None:
+        if view.chip.family in ("A2", "A3"):
+            yield Hit("NPU008", view.place("--dtype"), f"--dtype is {stated} for {view.model_name}")
+
+
 @on_server("NPU002", "NPU005")
 def compressed(view: LaunchView) -> Iterator[Hit]:
     """Compressed weights: their loader, and the ranks that they are cut for."""

@@ -43,6 +43,16 @@ def graphs(view: LaunchView) -> Iterator[Hit]:
         yield Hit("ENV002", blocking.place, "graphs cannot be captured with ASCEND_LAUNCH_BLOCKING=1")
 
 
+@on_server("ENV035")
+def sleeping(view: LaunchView) -> Iterator[Hit]:
+    """The allocator's setting that sleep mode refuses."""
+    allocator = view.variable("PYTORCH_NPU_ALLOC_CONF")
+    if allocator is None or not view.switch("--enable-sleep-mode"):
+        return
+    if "expandable_segments:true" in allocator.value.text.lower():
+        yield Hit("ENV035", allocator.place, "--enable-sleep-mode does not go with expandable segments")
+
+
 @on_server("ENV012", "ENV031")
 def switches(view: LaunchView) -> Iterator[Hit]:
     """Switches that both a variable and a key set."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from qanat.deploy.lint.reading import as_integer
 from qanat.deploy.lint.registry import Hit, on_server
-from qanat.deploy.lint.view import LaunchView
+from qanat.deploy.lint.view import ADDITIONAL, LaunchView
 from qanat.deploy.sizing.capture import DEFAULT_MAX_CAPTURE, mc2_buffer_mib
 from qanat.deploy.sizing.communicators import uses_mc2
 
@@ -69,6 +70,18 @@ def without_experts(view: LaunchView) -> Iterator[Hit]:
     overlap = view.is_key_on("multistream_overlap_shared_expert")
     if overlap is not None and overlap.is_on and not view.model.has_shared_expert:
         yield Hit("MOE015", overlap.place, f"{view.model.name} has no shared expert")
+
+
+@on_server("MOE017")
+def weight_layout(view: LaunchView) -> Iterator[Hit]:
+    """The layout of float weights, which the gate of a shared expert does not fit."""
+    if view.model is None or not view.model.has_shared_expert:
+        return
+    node, stated = view.key(ADDITIONAL, "weight_nz_mode"), view.variable("VLLM_ASCEND_ENABLE_NZ")
+    if node is not None and as_integer(node) == 2:
+        yield Hit("MOE017", node.place, f"weight_nz_mode is 2 for {view.model.name}")
+    elif node is None and stated is not None and stated.value.text == "2":
+        yield Hit("MOE017", stated.place, f"VLLM_ASCEND_ENABLE_NZ is 2 for {view.model.name}")
 
 
 @on_server("MOE007")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from qanat.deploy.lint.files import DocumentView, FileSet
 from qanat.deploy.lint.registry import Hit, on_document, on_files
+from qanat.deploy.lint.rules.service import outside_balancing
 from qanat.deploy.lint.view import COMPILATION, SPECULATIVE, LaunchView
 from qanat.deploy.node_settings import ADDRESS_VARIABLES, INTERFACE_VARIABLES
 
@@ -60,7 +61,7 @@ def _start(view: LaunchView) -> int | None:
     return 0
 
 
-@on_files("TOP003", "TOP008")
+@on_files("TOP003", "TOP008", "TOP012")
 def nodes(files: FileSet) -> Iterator[Hit]:
     """All nodes of one group."""
     for group in groups(files):
@@ -84,7 +85,11 @@ def _control_plane(first: LaunchView, view: LaunchView) -> Iterator[Hit]:
     if addresses[0] and addresses[1] and addresses[0] != addresses[1]:
         message = f"--data-parallel-address is {addresses[1]} here, {addresses[0]} on the first node ({at})"
         yield Hit("TOP003", view.place("--data-parallel-address"), message)
-    is_balanced = view.switch("--data-parallel-hybrid-lb") or view.switch("--data-parallel-external-lb")
+    is_balanced = outside_balancing(view) is not None
+    first_balanced = outside_balancing(first)
+    if first_balanced is not None and not is_balanced and view.switch("--headless"):
+        message = f"a headless node behind a first one with {first_balanced} ({at})"
+        yield Hit("TOP012", view.place("--headless"), message)
     if view.dp > 1 and _start(view) != 0 and not view.switch("--headless") and not is_balanced:
         yield Hit("TOP003", view.place("--data-parallel-start-rank"), "a further node lacks --headless")
 

@@ -9,7 +9,11 @@ from qanat.deploy.knowledge.versions import is_in_range
 from qanat.deploy.lint.registry import Hit, on_server
 from qanat.deploy.lint.rules.rope import rope_factor
 from qanat.deploy.lint.view import SPECULATIVE, TRANSFER, LaunchView
-from qanat.deploy.sizing.capture import DEFAULT_MAX_NUM_BATCHED_TOKENS, hybrid_block_size
+from qanat.deploy.sizing.capture import (
+    DEFAULT_MAX_NUM_BATCHED_TOKENS,
+    DEFAULT_MAX_NUM_SEQS,
+    hybrid_block_size,
+)
 
 ROPE_FLAGS = ("--hf-overrides", "--rope-scaling", "--rope-theta")
 VISION_FLAGS = (
@@ -40,7 +44,7 @@ def block_size(view: LaunchView) -> int | None:
     )
 
 
-@on_server("HYB001", "HYB002", "HYB003", "HYB013")
+@on_server("HYB001", "HYB002", "HYB003", "HYB013", "HYB016")
 def blocks(view: LaunchView) -> Iterator[Hit]:
     """Block size and prefix caching of hybrid models."""
     size = block_size(view)
@@ -62,8 +66,16 @@ def blocks(view: LaunchView) -> Iterator[Hit]:
         place = view.place("--max-num-batched-tokens", "--enable-prefix-caching")
         message = f"a block has {size} tokens at tensor parallel size {view.tp}, a step only {tokens}"
         yield Hit("HYB002", place, message)
-    else:
-        yield Hit("HYB003", place, f"prefixes shorter than {size} tokens never hit")
+        return
+    yield Hit("HYB003", place, f"prefixes shorter than {size} tokens never hit")
+    num_seqs = view.integer("--max-num-seqs")
+    if tokens is None or (num_seqs is None and view.get("--max-num-seqs") is not None):
+        return
+    decoding = (num_seqs or DEFAULT_MAX_NUM_SEQS) * (1 + view.num_draft_tokens)
+    if tokens - decoding < size:
+        place = view.place("--max-num-batched-tokens", "--enable-prefix-caching")
+        message = f"of {tokens} tokens a step decoding takes up to {decoding}, and a block has {size}"
+        yield Hit("HYB016", place, message, f"--max-num-batched-tokens {decoding + size} or more")
 
 
 @on_server("HYB004", "HYB005", "HYB007", "HYB014")

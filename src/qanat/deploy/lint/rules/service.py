@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from qanat.deploy.knowledge.versions import must_parse
@@ -78,6 +79,38 @@ def ranks(view: LaunchView) -> Iterator[Hit]:
         yield Hit("TOP005", place, f"prefill context parallel {context} with data parallel {view.dp}")
     if view.pp > 1 and "mtp" in (view.method or "") and view.kv_role != "kv_producer":
         yield Hit("TOP006", view.place(SPECULATIVE), f"MTP with pipeline parallel size {view.pp}")
+
+
+@on_server("TOP010")
+def visible(view: LaunchView) -> Iterator[Hit]:
+    """The order of the NPUs that a server sees."""
+    stated = view.variable("ASCEND_RT_VISIBLE_DEVICES")
+    if stated is None or not re.fullmatch(r"\d+(,\d+)*", stated.value.text):
+        return
+    numbers = [int(number) for number in stated.value.text.split(",")]
+    if sorted(set(numbers)) != numbers:
+        fix = ",".join(map(str, sorted(set(numbers))))
+        yield Hit("TOP010", stated.place, f"{stated.value.text} is not in ascending order", fix)
+
+
+@on_server("TOP011", "TOP012")
+def headless(view: LaunchView) -> Iterator[Hit]:
+    """What a headless node does not go with."""
+    if not view.switch("--headless"):
+        return
+    if "api_server" in view.launch.program:
+        yield Hit("TOP011", view.place("--headless"), f"{view.launch.program} does not look at --headless")
+    balanced = outside_balancing(view)
+    if balanced is not None:
+        yield Hit("TOP012", view.place(balanced), f"{balanced} on a headless node")
+
+
+def outside_balancing(view: LaunchView) -> str | None:
+    """The flag by which requests are spread over nodes from outside; None if the first node does it."""
+    for flag in ("--data-parallel-hybrid-lb", "--data-parallel-external-lb"):
+        if view.switch(flag):
+            return flag
+    return "--data-parallel-rank" if view.get("--data-parallel-rank") is not None else None
 
 
 def port_ranges(view: LaunchView) -> list[tuple[str, range, Place]]:
