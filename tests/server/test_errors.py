@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import gzip
 import json
 import threading
 from collections.abc import Iterator
@@ -188,7 +189,11 @@ def test_api_033_content_types(server: AppServer) -> None:
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"):
         response = server.http.post(COMPLETIONS, content=body, headers={"content-type": kind})
         assert refuse(response, 415)["code"] == "unsupported_media_type"
-    headers = {"content-type": "Application/JSON; charset=utf-8"}
+    response = server.http.post(
+        COMPLETIONS, content=gzip.compress(body), headers={"content-encoding": "gzip"}
+    )
+    assert "gzip" in refuse(response, 415)["message"]
+    headers = {"content-type": "Application/JSON; charset=utf-8", "content-encoding": "identity"}
     assert server.http.post(COMPLETIONS, content=body, headers=headers).status_code == 200
     assert server.http.post(COMPLETIONS, content=body).status_code == 200
 

@@ -62,7 +62,7 @@ SCHEMA: dict[str, Any] = {
         ("python", {"object"}),
         ("several", {"number", "null", "integer"}),
         ("loud", {"array"}),
-        ("other", {"datetime"}),
+        ("other", {"string"}),
     ],
 )
 def test_types_of_parameters(name: str, types: set[str]) -> None:

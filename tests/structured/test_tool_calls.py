@@ -572,6 +572,19 @@ def test_of_a_schema_that_is_not_strict_as_much_is_kept_as_can_be(call_format: s
         form([tool("f", LOOSE)], call_format)
 
 
+@BOTH
+def test_types_in_pythons_words_are_kept_where_a_schema_is_not_strict(call_format: str) -> None:
+    properties = {"n": {"type": "float"}, "o": {"type": "DICT"}, "x": {"type": "datetime"}}
+    schema = {"type": "dict", "properties": properties, "required": ["n", "o"]}
+    tools = [tool("f", schema, is_strict=False)]
+    arguments = {"n": 1.5, "o": {"k": 1}, "x": "soon"}
+    text = written("f", arguments, call_format)
+    assert form(tools, call_format).accepts(text)
+    assert read_back(text, tools, call_format) == [("f", arguments)]
+    for wrong in ({"n": "much", "o": {}}, {"n": 1, "o": "none"}, {"n": 1}):
+        assert not form(tools, call_format).accepts(written("f", wrong, call_format))
+
+
 def test_names_that_xml_cannot_hold_are_refused_or_left_out() -> None:
     with pytest.raises(StructuredOutputError, match="a<b"):
         form([tool("a<b")], "qwen3_xml")

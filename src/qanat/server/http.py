@@ -48,13 +48,16 @@ async def read_json_body(scope: Scope, receive: Receive, max_body_bytes: int) ->
         max_body_bytes: larger bodies are refused.
 
     Raises:
-        MediaTypeError: it is declared as something other than JSON.
+        MediaTypeError: it is declared as something other than JSON, or as compressed.
         BodyTooLargeError: it is larger.
         ClientGoneError: the client hung up.
     """
     media_type = (header(scope, b"content-type") or "application/json").partition(";")[0].strip().lower()
     if media_type != "application/json":
         raise MediaTypeError(f"Content-Type must be application/json, got {media_type}.")
+    encoding = (header(scope, b"content-encoding") or "identity").strip().lower()
+    if encoding != "identity":
+        raise MediaTypeError(f"Bodies in Content-Encoding {encoding} are not read; send it uncompressed.")
     chunks: list[bytes] = []
     size_bytes = 0
     has_more = True

@@ -15,6 +15,7 @@ import msgspec
 
 from qanat.core.errors import StructuredOutputError
 from qanat.structured.library import leave_out_unsupported, pattern_fault
+from qanat.structured.parameters import known_types
 from qanat.structured.schema_keys import with_plain_keys
 from qanat.structured.schema_keywords import (
     COMBINATORS,
@@ -85,7 +86,7 @@ class SchemaDocument:
     Args:
         root: the whole schema.
         is_closed: objects whose schema lists properties have only those, unless it says otherwise.
-        is_lenient: keywords that cannot be enforced are left out instead of refused.
+        is_lenient: keywords that cannot be enforced are left out instead of refused, and types in Python's words read.
 
     Raises:
         StructuredOutputError: it is nested too deeply, or not made of JSON values.
@@ -181,6 +182,11 @@ class SchemaDocument:
             return self._each(value, place, False)
         if keyword in ("additionalProperties", "items", "additionalItems"):
             return self._schema(value, place, False)
+        if keyword == "type" and self._is_lenient:
+            known = known_types(value)
+            if not known:
+                return None
+            value = known[0] if len(known) == 1 else known
         checked = checked_value(keyword, value, path)
         if keyword == "pattern":
             self._check_pattern(checked, place)

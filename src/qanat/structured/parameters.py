@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from qanat.structured.mending import mended
+from qanat.structured.schema_keywords import TYPES
 
 STRING: frozenset[str] = frozenset({"string"})
 MAX_SCHEMAS = 1000
@@ -99,8 +100,7 @@ def _resolved(reference: str, root: Any) -> Any:
 def _named_types(schema: Mapping[str, Any]) -> set[str]:
     """Types that this part itself names, or lets one know by its keywords."""
     declared = schema.get("type")
-    names = declared if isinstance(declared, list) else [declared]
-    types = {type_name(name) for name in names if isinstance(name, str)}
+    types = set(known_types(declared))
     if schema.get("nullable") is True:
         types.add("null")
     if declared is None:
@@ -112,10 +112,12 @@ def _named_types(schema: Mapping[str, Any]) -> set[str]:
     return types
 
 
-def type_name(written: str) -> str:
-    """JSON Schema's word for a type, however a tool's author spells it; one that is not known stays as it is."""
-    name = written.lower()
-    return _OTHER_NAMES.get(name, name)
+def known_types(declared: object) -> list[str]:
+    """JSON Schema's words for the types that a schema names, however its author spells them; others are left out."""
+    names = declared if isinstance(declared, list) else [declared]
+    words = [name.lower() for name in names if isinstance(name, str)]
+    found = [_OTHER_NAMES.get(word, word) for word in words]
+    return [name for name in dict.fromkeys(found) if name in TYPES]
 
 
 def _type_of(value: object) -> str:
