@@ -4,7 +4,8 @@
                   [--tokens N]
 
 A line is a function of the native module that gives jobs to the threads. `waits` is the part of the step in which the
-thread that called had nothing left to do and others had not finished: no op may spend more than 5 % of a step so.
+thread that called had nothing left to do and others had not finished: no op may spend more than 5 % of a step so, and
+the exit code is 1 if one does.
 """
 
 from __future__ import annotations
@@ -12,9 +13,13 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Mapping
 
 from qanat import LLM, SamplingParams
-from qanat.kernels.native.module import count_pool_waits, pool_waits
+from qanat.kernels.native.module import PoolWaits, count_pool_waits, pool_waits
+
+MOST_WAIT = 0.05
+"""Part of a step that an op may wait."""
 
 
 def show(line: str) -> None:
@@ -22,8 +27,13 @@ def show(line: str) -> None:
     sys.stdout.write(line + "\n")
 
 
-def main() -> None:
-    """Decodes twice, without and with counting, and prints the table."""
+def waiting_too_long(waits: Mapping[str, PoolWaits], elapsed_s: float) -> list[str]:
+    """The ops that waited for more than `MOST_WAIT` of that time."""
+    return [name for name, own in waits.items() if own.wait_s > MOST_WAIT * elapsed_s]
+
+
+def main() -> int:
+    """Decodes twice, without and with counting, and prints the table; returns the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -63,7 +73,11 @@ def main() -> None:
             f"{name:18} {own.num_jobs / wish.tokens:9.1f} {own.num_shared / own.num_jobs:7.0%} "
             f"{own.elapsed_s / elapsed_s:8.1%} {own.wait_s / elapsed_s:7.2%} {busy:6.0%}"
         )
+    late = waiting_too_long(waits, elapsed_s)
+    if late:
+        show(f"More than {MOST_WAIT:.0%} of a step: {', '.join(late)}")
+    return 1 if late else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -31,6 +31,13 @@ from qanat.kernels.native.limits import Limits
 READ_BYTES = 512 * 2**20
 QANAT_FORMATS = {"W8A8": ("--quantization", "w8a8"), "W4A8": ("--quantization", "w4a8"), "bf16": ()}
 LLAMA_FORMATS = ("Q8_0", "Q4_0")
+# Without instructions for bf16 a processor is faster in fp32; vLLM's delta net takes bf16 only.
+FLOAT_PEERS = (("transformers", "bf16"), ("transformers", "fp32"), ("vLLM", "bf16"))
+NAMES = (
+    *(f"Qanat {kind}" for kind in QANAT_FORMATS),
+    *(f"llama.cpp {kind}" for kind in LLAMA_FORMATS),
+    *(f"{name} {kind}" for name, kind in FLOAT_PEERS),
+)
 
 
 class WorkerPeer:
@@ -108,28 +115,17 @@ def start_peers(
             f"llama.cpp {kind}",
             lambda kind=kind: llama_cpp(*_llama(options), checkpoint, kind, options.threads),
         )
-    for name, python in (("transformers", options.peer_python), ("vLLM", options.vllm_python)):
-        script_file = HERE / f"{name.lower()}_worker.py"
-        own = {
-            **threads,
-            "VLLM_CPU_OMP_THREADS_BIND": f"0-{options.threads - 1}",
-            "VLLM_CPU_KVCACHE_SPACE": "1",
-        }
-        log = checkpoint / f"{name}.log"
-        add(
-            f"{name} bf16",
-            lambda name=name, python=python, script_file=script_file, own=own, log=log: _elsewhere(
-                name, python, [script_file, checkpoint, str(options.threads)], own, log
-            ),
-        )
-    for peer in peers:
-        if isinstance(peer, WorkerPeer) and "prefill_macs" in peer.facts:
-            shape = Shape.of(peer.facts)
-    if shape is None:
+    for name, kind in FLOAT_PEERS:
+        add(f"{name} {kind}", lambda name=name, kind=kind: _elsewhere(name, kind, checkpoint, options))
+    of_qanat = [peer for peer in peers if isinstance(peer, WorkerPeer) and "prefill_macs" in peer.facts]
+    if not of_qanat:
+        for peer in peers:
+            peer.close()
         raise SystemExit(
-            "Qanat itself could not be started: " + "; ".join(f"{name}: {why}" for name, why in missing)
+            "The limits need a format of Qanat among the engines, and none was started. "
+            + "; ".join(f"{name}: {why}" for name, why in missing)
         )
-    return peers, shape, missing
+    return peers, Shape.of(of_qanat[0].facts), missing
 
 
 def _qanat(kind: str, command: list[Any], variables: dict[str, str], log: Path) -> Peer:
@@ -140,11 +136,18 @@ def _llama(options: argparse.Namespace) -> tuple[Path | None, Path | None, Path 
     return options.llama_cpp, options.llama_cpp_source, options.peer_python
 
 
-def _elsewhere(name: str, python: Path | None, rest: list[Any], variables: dict[str, str], log: Path) -> Peer:
+def _elsewhere(name: str, kind: str, checkpoint: Path, options: argparse.Namespace) -> Peer:
+    python = options.vllm_python if name == "vLLM" else options.peer_python
     if python is None:
         raise MissingPeerError("no interpreter with it was named")
-    own = {key: value for key, value in variables.items() if key != "PYTHONPATH"}
-    return WorkerPeer(f"{name} bf16", LineWorker([python, *rest], {**own, "PYTHONPATH": ""}, log))
+    variables = {
+        "OMP_NUM_THREADS": str(options.threads),
+        "PYTHONPATH": "",
+        "VLLM_CPU_OMP_THREADS_BIND": f"0-{options.threads - 1}",
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+    }
+    command = [python, HERE / f"{name.lower()}_worker.py", checkpoint, str(options.threads), kind]
+    return WorkerPeer(f"{name} {kind}", LineWorker(command, variables, checkpoint / f"{name}-{kind}.log"))
 
 
 def run_rounds(
@@ -234,7 +237,12 @@ def _parser() -> argparse.ArgumentParser:
         "--workloads", nargs="+", default=(), choices=names, metavar="NAME", help=f"of: {'; '.join(names)}"
     )
     parser.add_argument(
-        "--peers", nargs="+", default=(), help="engines to run, such as 'Qanat W8A8'; default: all"
+        "--peers",
+        nargs="+",
+        default=(),
+        choices=NAMES,
+        metavar="NAME",
+        help=f"engines to run, one of Qanat among them, of: {'; '.join(NAMES)}; default: all",
     )
     parser.add_argument(
         "--llama-cpp", type=Path, help="folder with llama-bench, llama-batched-bench, llama-quantize"

@@ -1,6 +1,6 @@
 """transformers as a process that answers lines; runs in that library's own environment, without Qanat.
 
-transformers_worker.py CHECKPOINT THREADS
+transformers_worker.py CHECKPOINT THREADS bf16|fp32
 """
 
 from __future__ import annotations
@@ -8,19 +8,20 @@ from __future__ import annotations
 import json
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM
 
+DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
+
 
 def main(arguments: list[str]) -> int:
     """Loads the model, tells its facts, and answers."""
-    folder, num_threads = arguments
+    folder, num_threads, kind = arguments
     torch.set_num_threads(int(num_threads))
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval()
-    size_bytes = sum(file.stat().st_size for file in Path(folder).glob("*.safetensors"))
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=DTYPES[kind]).eval()
+    size_bytes = sum(weight.nbytes for weight in model.parameters())
     _say({"weight_bytes": size_bytes, "is_integer": False})
     for line in sys.stdin:
         workload = json.loads(line)

@@ -1,6 +1,6 @@
 """vLLM's CPU build as a process that answers lines; runs in that package's own environment, without Qanat.
 
-vllm_worker.py CHECKPOINT THREADS
+vllm_worker.py CHECKPOINT THREADS bf16
 """
 
 from __future__ import annotations
@@ -14,22 +14,30 @@ from typing import Any
 
 from vllm import LLM, SamplingParams
 
+DTYPES = {"bf16": "bfloat16"}
+MAX_LEN = 1024
+# For a second after a step its processes look for work without sleeping, at the cost of whoever is measured next.
+REST_S = 1.5
+
 
 def main(arguments: list[str]) -> int:
     """Loads the model, tells its facts, and answers."""
-    folder, _ = arguments  # VLLM_CPU_OMP_THREADS_BIND and OMP_NUM_THREADS hold the threads
+    folder, _, kind = arguments  # VLLM_CPU_OMP_THREADS_BIND and OMP_NUM_THREADS hold the threads
     llm = LLM(
         model=folder,
-        dtype="bfloat16",
+        dtype=DTYPES[kind],
         skip_tokenizer_init=True,
-        max_model_len=1024,
+        max_model_len=MAX_LEN,
+        max_num_batched_tokens=MAX_LEN,  # its start runs a step of so many
         max_num_seqs=16,
         enable_prefix_caching=False,
     )
     size_bytes = sum(file.stat().st_size for file in Path(folder).glob("*.safetensors"))
     _say({"weight_bytes": size_bytes, "is_integer": False})
     for line in sys.stdin:
-        _say(_answer(llm, json.loads(line)))
+        answer = _answer(llm, json.loads(line))
+        time.sleep(REST_S)
+        _say(answer)
     return 0
 
 

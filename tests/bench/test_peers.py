@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from safetensors import safe_open
 
-from benchmarks.peers.__main__ import shape_of, table
+from benchmarks.peers.__main__ import main, shape_of, table
 from benchmarks.peers.checkpoint import write_checkpoint
 from benchmarks.peers.llama_cpp import llama_cpp
 from benchmarks.peers.machine import Shape, limit_of
@@ -94,6 +94,21 @@ def test_an_engine_that_is_not_there_is_named(tmp_path: Path) -> None:
         llama_cpp(tmp_path, None, None, tmp_path, "Q8_0", 1)
 
 
+def test_an_engine_that_nobody_knows_is_refused_with_the_names(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--peers", "vllm"])
+    assert ended.value.code == 2
+    assert "vLLM bf16" in capsys.readouterr().err
+
+
+def test_without_qanat_the_limits_are_missed_and_the_reasons_said(tmp_path: Path) -> None:
+    shape = tmp_path / "tiny.json"
+    shape.write_text(json.dumps(TINY_CONFIG))
+    arguments = ["--shape", str(shape), "--work-folder", str(tmp_path), "--peers", "transformers fp32"]
+    with pytest.raises(SystemExit, match="need a format of Qanat.*transformers fp32: no interpreter"):
+        main(arguments)
+
+
 @pytest.mark.slow
 def test_one_command_writes_the_tables(tmp_path: Path) -> None:
     if not is_built():
@@ -120,4 +135,5 @@ def test_one_command_writes_the_tables(tmp_path: Path) -> None:
             assert f"| {workload.name} | Qanat {kind} |" in text
     assert "| memory read |" in text
     assert "Not measured: llama.cpp Q8_0: --llama-cpp names no folder" in text
-    assert "Not measured: transformers bf16: no interpreter" in text
+    for name in ("transformers bf16", "transformers fp32", "vLLM bf16"):
+        assert f"Not measured: {name}: no interpreter" in text

@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import httpx
@@ -70,6 +70,34 @@ def test_death_of_the_server_ends_the_core_and_frees_the_port(server: ServerProc
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("127.0.0.1", server.port))
+
+
+def processor_s(pids: Sequence[int]) -> float:
+    """Seconds of processor time that all threads of these processes have taken."""
+    ticks = 0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", [[], ["--tensor-parallel-size", "2"]])
+def test_idle_all_processes_together_take_less_than_a_twentieth_of_a_core(
+    demo_model: Path, flags: list[str]
+) -> None:
+    arguments = [str(demo_model), "--served-model-name", "demo", "--num-threads", "2", *flags]
+    with ServerProcess(arguments) as server:
+        server.post("/v1/completions", {**LONG_BODY, "stream": False, "max_tokens": 16})
+
+        def is_idle() -> bool:
+            pids = server.all_pids()
+            assert len(pids) >= 2
+            began_s, before_s = time.monotonic(), processor_s(pids)
+            time.sleep(2)
+            return processor_s(pids) - before_s < 0.05 * (time.monotonic() - began_s)
+
+        assert holds_within(NOTICE_S, is_idle)
 
 
 def test_sigterm_ends_both_cleanly(server: ServerProcess) -> None:

@@ -122,6 +122,15 @@ class ServerProcess:
         path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         return [int(pid) for pid in path.read_text().split()]
 
+    def all_pids(self) -> list[int]:
+        """The server's own process and every one below it."""
+        assert self.process is not None
+        found = [self.process.pid]
+        for pid in found:
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                found += [int(child) for child in (task / "children").read_text().split()]
+        return found
+
     def _wait_until_ready(self) -> None:
         assert self.process is not None
         deadline = time.monotonic() + START_TIMEOUT_S

@@ -20,7 +20,7 @@ from qanat.core.memory_plan import MemoryPlan
 from qanat.core.prefix_entry import PrefixOrder
 from qanat.kernels.host_group import HostNodeGroup
 from qanat.kernels.native.arena import use_step_arena
-from qanat.kernels.providers import choose_providers, is_native, op_table, try_reference
+from qanat.kernels.providers import choose_providers, is_native, kernels_sentence, op_table, try_reference
 from qanat.models.decoder import CausalLM
 from qanat.models.dummy import load_dummy
 from qanat.models.eagle3_loader import dummy_eagle3, load_eagle3
@@ -164,8 +164,11 @@ class Worker:
         """
         is_bound = bind_thread(processors)
         self._platform.set_num_threads(self._config.num_threads)
-        choose_providers(self._config.num_threads, wanted_instruction_set(), processors)
-        try_reference(self._config.model, self._config.dtype)
+        wanted, model, dtype = wanted_instruction_set(), self._config.model, self._config.dtype
+        choose_providers(self._config.num_threads, wanted, processors)
+        if self._group.rank == 0:
+            logger.info("Kernels: %s.", kernels_sentence(model, dtype, wanted))
+        try_reference(model, dtype)
         if processors and not (is_bound and bind_thread(processors[:1])):
             logger.warning(
                 "The system does not allow --cpu-binding to processors %s.", number_ranges(processors)
