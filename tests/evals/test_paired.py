@@ -11,8 +11,9 @@ from qanat.evals.paired import Comparison, compare, exact_mcnemar, upper_bound
 def test_counts() -> None:
     before = [True, True, False, False, True]
     after = [True, False, True, False, True]
-    assert compare(before, after) == Comparison(5, 3, 3, 1, 1)
-    assert compare(before, after).loss_points == 0
+    assert compare(before, after) == Comparison(3, 3, (0, 1, -1, 0, 0))
+    result = compare(before, after)
+    assert (result.num_items, result.num_lost, result.num_gained, result.loss_points) == (5, 1, 1, 0)
     with pytest.raises(ValueError, match="cannot be compared"):
         compare(before, after[1:])
     with pytest.raises(ValueError, match="cannot be compared"):

@@ -26,8 +26,8 @@ def test_what_was_written_is_read_again(tmp_path: Path) -> None:
         record.add(result(0))
         record.add(odd)
     with Record(path, SETTINGS) as record:
-        assert list(record.results) == [("t", "0"), ("t", "1")]
-        assert record.results["t", "1"].chances == odd.chances
+        assert list(record.results) == [("t", "0", 0), ("t", "1", 0)]
+        assert record.results["t", "1", 0].chances == odd.chances
     settings, results = read_record(path)
     assert settings["stop"] == ["a"]
     assert len(results) == 2
@@ -43,9 +43,9 @@ def test_a_record_that_was_torn_anywhere_goes_on(tmp_path_factory: pytest.TempPa
     path.write_bytes(content[: max(0, len(content) - cut * 2)])
     with Record(path, SETTINGS) as record:
         kept = record.results
-        assert list(kept) == [("t", str(number)) for number in range(len(kept))]
+        assert list(kept) == [("t", str(number), 0) for number in range(len(kept))]
         for number in range(3):
-            if ("t", str(number)) not in kept:
+            if ("t", str(number), 0) not in kept:
                 record.add(result(number))
     assert len(read_record(path)[1]) == 3
 
@@ -66,7 +66,7 @@ def test_errors_are_asked_again_and_the_last_line_counts(tmp_path: Path) -> None
     with Record(path, SETTINGS) as record:
         assert record.results == {}
         record.add(result(0, "wrong"))
-    assert read_record(path)[1]["t", "0"].verdict == "wrong"
+    assert read_record(path)[1]["t", "0", 0].verdict == "wrong"
 
 
 def test_one_run_at_a_time(tmp_path: Path) -> None:

@@ -46,14 +46,14 @@ def test_tasks_stand_in_their_order_before_the_sum() -> None:
 
 
 def test_only_the_same_items_are_compared() -> None:
-    before = {one.key: one for one in (result(0), result(1, digest="other"), result(2, "error"), result(3))}
+    before = {one.draw: one for one in (result(0), result(1, digest="other"), result(2, "error"), result(3))}
     pairs = match(before, [result(0, "wrong"), result(1), result(2), result(3), result(4)])
     assert [after.item_id for _, after in pairs.both] == ["0", "3"]
     assert (pairs.num_unanswered, pairs.num_unmatched) == (1, 2)
 
 
 def test_a_comparison_names_what_changed() -> None:
-    before = {one.key: one for one in [result(n) for n in range(12)] + [result(12, "wrong")]}
+    before = {one.draw: one for one in [result(n) for n in range(12)] + [result(12, "wrong")]}
     after = [result(n, "wrong" if n < 8 else "right") for n in range(12)] + [result(12)]
     told = comparison(match(before, after), 0.95)
     assert (told["lost"], told["gained"], told["gained_items"]) == (8, 1, [["t", "12"]])

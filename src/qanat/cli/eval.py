@@ -16,6 +16,7 @@ from qanat.cli.eval_options import (
     QuestionOptions,
     TaskOptions,
     check_options,
+    pass_sizes,
 )
 from qanat.cli.eval_plan import Plan, make_plan
 from qanat.cli.reading import read_action, say, say_json
@@ -23,7 +24,7 @@ from qanat.cli.terminal import tell
 from qanat.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from qanat.evals.record import Result
+    from qanat.evals.record import Draw, Result
 
 COMMAND = Command(
     name="eval",
@@ -42,6 +43,7 @@ COMMAND = Command(
         "qanat eval --tasks ceval/val --fewshot-file ceval/dev --num-fewshot 5 --no-thinking",
         "qanat eval --tasks arc_test.jsonl --scoring likelihood-per-character",
         "qanat eval --tasks HumanEval.jsonl --allow-code-execution",
+        "qanat eval --tasks HumanEval.jsonl --allow-code-execution --num-samples 20 --pass-at 1 10 --temperature 0.8",
         "qanat eval --base-url http://127.0.0.1:8001 --baseline http://127.0.0.1:8000 --gate 0.5",
         "qanat eval --tasks gsm8k_test.jsonl --thinking --baseline gsm8k-no-thinking.jsonl",
     ),
@@ -86,7 +88,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0 if is_good else 1
 
 
-def _ask(plan: Plan, *, is_quiet: bool) -> tuple[dict[tuple[str, str], Result] | None, list[Result]]:
+def _ask(plan: Plan, *, is_quiet: bool) -> tuple[dict[Draw, Result] | None, list[Result]]:
     """Asks the baseline, where it is a server, and then the server."""
     from qanat.cli.eval_texts import EvalBar
     from qanat.evals.record import Record
@@ -99,27 +101,27 @@ def _ask(plan: Plan, *, is_quiet: bool) -> tuple[dict[tuple[str, str], Result] |
         ]
         for side, record in zip(sides, records, strict=True):
             try:
-                with EvalBar(side.title, len(plan.items), is_shown=not is_quiet) as bar:
+                with EvalBar(side.title, len(plan.items) * side.num_samples, is_shown=not is_quiet) as bar:
                     found.append(side.run(plan.items, record, bar.show))
             except KeyboardInterrupt:
                 if record is not None:
                     tell(f"stopped; the same command line goes on with {record.path}")
                 raise
-    before = {one.key: one for one in found[0]} if plan.baseline is not None else None
+    before = {one.draw: one for one in found[0]} if plan.baseline is not None else None
     return before, found[-1]
 
 
 def _report(
     options: AllOptions,
     plan: Plan,
-    baseline: Mapping[tuple[str, str], Result] | None,
+    baseline: Mapping[Draw, Result] | None,
     results: Sequence[Result],
 ) -> tuple[dict[str, Any], list[str], bool]:
     """The result as data and as lines, and whether all was answered and the gate met."""
     from qanat.cli.eval_texts import comparison_lines, score_lines
     from qanat.evals.summary import comparison, match, scores
 
-    table = scores(results, options.confidence)
+    table = scores(results, options.confidence, pass_sizes(options))
     report = {"server": plan.main.title, "settings": plan.main.settings, "scores": table}
     lines = [*score_lines(plan.main.title, results, table, options.confidence)]
     is_good = not table["overall"]["errors"]
@@ -129,7 +131,7 @@ def _report(
     if not pairs.both:
         raise ConfigError(
             "nothing can be compared: the baseline has answers to none of these items; it must have been asked the "
-            "same files, and this server must answer.",
+            "same files, as many times each (--num-samples), and this server must answer.",
             param="--baseline",
         )
     compared = comparison(pairs, options.confidence)

@@ -70,6 +70,18 @@ class TaskOptions:
         (),
         "Files or folders that examples come from, matched by task. Default: the tasks themselves.",
     )
+    num_samples: int = option(
+        Kind.COUNT,
+        1,
+        "Answers to each item, each with a seed of its own that --seed decides; needs a --temperature above 0.",
+        minimum=1,
+        maximum=10000,
+    )
+    pass_at: tuple[str, ...] = option(
+        Kind.TEXTS,
+        (),
+        "For each such k: how likely at least one of k answers is right, told from the --num-samples answers.",
+    )
     allow_code_execution: bool = option(
         Kind.SWITCH,
         False,
@@ -183,6 +195,50 @@ def check_options(options: AllOptions) -> None:
         raise ConfigError("--prompt-template has no {question} in it.", param="--prompt-template")
     if options.scoring != "answer":
         _check_scoring(options)
+    _check_samples(options)
+
+
+def _check_samples(options: AllOptions) -> None:
+    """Several answers must be able to differ, and pass@k needs k of them."""
+    if (k := max(pass_sizes(options), default=1)) > options.num_samples:
+        raise ConfigError(
+            f"--pass-at {k} cannot be told from {options.num_samples} answers to an item: give --num-samples {k} "
+            "or more.",
+            param="--pass-at",
+        )
+    if options.num_samples == 1:
+        return
+    why = f"with --num-samples {options.num_samples}"
+    if options.scoring != "answer":
+        raise ConfigError(
+            f"--scoring {options.scoring} {why}: probabilities are the same each time; ask once.",
+            param="--num-samples",
+        )
+    if options.temperature == 0:
+        raise ConfigError(
+            f"--temperature 0 {why}: all answers to an item would be the same; give a temperature above 0, such "
+            "as 0.8.",
+            param="--temperature",
+        )
+    for name in ("seed", "temperature", "n"):
+        if name in (options.extra_body or {}):
+            raise ConfigError(
+                f"--extra-body with {name} {why}: it would hold for each of them; --seed, --temperature and "
+                "--num-samples say what each answer gets.",
+                param="--extra-body",
+            )
+
+
+def pass_sizes(options: AllOptions) -> tuple[int, ...]:
+    """For which k pass@k is wanted, each once, smallest first.
+
+    Raises:
+        ConfigError: one is no whole number above 0.
+    """
+    for text in options.pass_at:
+        if not (text.isascii() and text.isdigit() and int(text)):
+            raise ConfigError(f"--pass-at {text}: a whole number from 1 on is meant.", param="--pass-at")
+    return tuple(sorted({int(text) for text in options.pass_at}))
 
 
 def _check_scoring(options: AllOptions) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from qanat.cli.connection import exchange_with
-from qanat.cli.eval_options import AllOptions, is_url, mode_of
+from qanat.cli.eval_options import AllOptions, is_url, mode_of, pass_sizes
 from qanat.config.flag_names import flag_of
 from qanat.config.model_source import DEMO_PACKAGE
 from qanat.core.errors import ConfigError
@@ -38,7 +38,7 @@ class Side:
         record: file for its results.
         settings: what a record must agree in.
         asker: asks it.
-        concurrency, code_timeout_s: of the run.
+        concurrency, code_timeout_s, num_samples: of the run.
     """
 
     title: str
@@ -47,6 +47,7 @@ class Side:
     asker: Asker | LikelihoodAsker
     concurrency: int
     code_timeout_s: float
+    num_samples: int
 
     def run(
         self, items: Sequence[EvalItem], record: Record | None, on_result: Callable[[Result], None]
@@ -62,6 +63,7 @@ class Side:
                 self.asker,
                 concurrency=self.concurrency,
                 code_timeout_s=self.code_timeout_s,
+                num_samples=self.num_samples,
                 record=record,
                 on_result=on_result,
             )
@@ -112,6 +114,7 @@ def make_plan(options: AllOptions) -> Plan:
     source = [item for file in shown for item in file.items] if shown else None
     if options.scoring != "answer":
         _check_choices([*items, *(source or ())], options.scoring)
+    _check_passes(items, max(pass_sizes(options), default=1))
     examples = choose_examples(every, source, options.num_fewshot, options.seed)
     make = _SideMaker(options, files, shown, examples)
     main = make(options.base_url, options.model, options.api_key_env, options.record)
@@ -132,6 +135,19 @@ def _check_choices(items: Sequence[EvalItem], scoring: str) -> None:
                 f"--scoring {scoring} is for multiple choice only; the item {item.item_id} of {item.task} is judged "
                 f"by: {item.check}.",
                 param="--scoring",
+            )
+
+
+def _check_passes(items: Sequence[EvalItem], k: int) -> None:
+    """Of several guesses at a few choices one is right, whoever guesses."""
+    for item in items:
+        if k > 1 and item.check == "choice":
+            guessed = 1 - (1 - 1 / len(item.choices)) ** k
+            raise ConfigError(
+                f"--pass-at {k} says nothing about multiple choice: guessing alone has a right answer to the item "
+                f"{item.item_id} of {item.task} among {k} in {guessed:.0%} of all cases. --pass-at 1 is the share "
+                "of right answers.",
+                param="--pass-at",
             )
 
 
@@ -204,6 +220,7 @@ class _SideMaker:
             make(caller, settings, self.examples),
             options.concurrency,
             options.code_timeout_s,
+            options.num_samples,
         )
 
     def _settings(self, model: str) -> AskSettings:

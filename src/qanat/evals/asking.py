@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -39,7 +41,7 @@ class AskSettings:
         is_chat: over chat completions; completions otherwise.
         is_thinking: for all items; None leaves it to the item, and then to the model.
         max_tokens: of an answer, for all items; None leaves it to the item.
-        temperature, top_p, seed: of sampling; None sends nothing.
+        temperature, top_p, seed: of sampling; None sends nothing. See `seed_of_sample`.
         system: system text for items without one.
         template: of the question; see `Wording`.
         stops: texts at which an answer ends.
@@ -73,8 +75,8 @@ class AskSettings:
             return self.stops
         return self.stops or (CODE_STOPS if item.check == "code" else COMPLETION_STOPS)
 
-    def body(self, item: EvalItem, examples: Sequence[EvalItem]) -> dict[str, Any]:
-        """The request."""
+    def body(self, item: EvalItem, examples: Sequence[EvalItem], sample: int = 0) -> dict[str, Any]:
+        """The request for one of the answers to an item."""
         body: dict[str, Any] = {
             "model": self.model,
             "temperature": self.temperature,
@@ -83,7 +85,7 @@ class AskSettings:
         if self.top_p is not None:
             body["top_p"] = self.top_p
         if self.seed is not None:
-            body["seed"] = self.seed
+            body["seed"] = seed_of_sample(self.seed, item, sample)
         if self.is_chat:
             messages = chat_messages(item, examples, self.wording)
             body["messages"] = wire_messages(messages)
@@ -103,6 +105,18 @@ class AskSettings:
         return {**body, **self.extra_body}
 
 
+def seed_of_sample(seed: int, item: EvalItem, sample: int) -> int:
+    """Seed of one of several answers to an item, below 2**31 as some servers take no larger ones.
+
+    The first answer has the run's own seed, so a run of one answer can be made one of several. The others depend on
+    the item too: servers whose noise is a function of seed and position would otherwise give all items the same.
+    """
+    if not sample:
+        return seed
+    told = json.dumps([seed, *item.key, sample]).encode()
+    return int.from_bytes(hashlib.sha256(told).digest()[:4], "big") >> 1
+
+
 class Asker:
     """Asks one server.
 
@@ -117,19 +131,19 @@ class Asker:
         self._caller = caller
         self._examples = examples
 
-    def body(self, item: EvalItem) -> dict[str, Any]:
-        """What is sent for an item."""
-        return self.settings.body(item, self._examples.of(item))
+    def body(self, item: EvalItem, sample: int = 0) -> dict[str, Any]:
+        """What is sent for an answer to an item."""
+        return self.settings.body(item, self._examples.of(item), sample)
 
-    async def ask(self, item: EvalItem) -> Reply:
-        """The answer to an item.
+    async def ask(self, item: EvalItem, sample: int = 0) -> Reply:
+        """One of the answers to an item.
 
         Raises:
             Unanswered: there is none, after all tries.
             HopelessError: there will be none to any item.
         """
         path = CHAT if self.settings.is_chat else COMPLETIONS
-        reply = self._read(await self._caller.post(path, self.body(item)))
+        reply = self._read(await self._caller.post(path, self.body(item, sample)))
         if self.settings.scoring != "letter":
             return reply
         if not reply.chances:

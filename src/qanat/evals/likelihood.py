@@ -37,8 +37,8 @@ class LikelihoodAsker:
         self._caller = caller
         self._examples = examples
 
-    def body(self, item: EvalItem) -> dict[str, Any]:
-        """What is sent for an item, with the question in the place of the tokens."""
+    def body(self, item: EvalItem, sample: int = 0) -> dict[str, Any]:
+        """What is sent for an item, the same for each sample, with the question in the place of the tokens."""
         prompt = self.settings.body(item, self._examples.of(item))["prompt"]
         return {
             "model": self.settings.model,
@@ -50,7 +50,7 @@ class LikelihoodAsker:
             **self.settings.extra_body,
         }
 
-    async def ask(self, item: EvalItem) -> Reply:
+    async def ask(self, item: EvalItem, sample: int = 0) -> Reply:
         """The log-probability of each choice, and the likeliest as the answer.
 
         Raises:

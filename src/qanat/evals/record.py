@@ -1,4 +1,4 @@
-"""What became of each item, one JSON line each, so that a run that was stopped goes on where it was.
+"""What became of each question, one JSON line an answer, so that a run that was stopped goes on where it was.
 
 The first line names the settings. A line is written by one call, so a run that is killed leaves whole lines, and at
 most one torn one at the end, which the next run cuts off.
@@ -20,14 +20,17 @@ from qanat.core.errors import ConfigError
 from qanat.evals.judging import Verdict
 
 KIND, VERSION = "qanat-eval", 1
+Draw = tuple[str, str, int]
+"""Task, item and sample: the name of one answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """One item's line.
+    """One answer's line.
 
     Attributes:
         task, item_id, digest: of the item; the digest tells whether two runs asked the same.
+        sample: which of several answers to the item, from 0.
         verdict: right, wrong, cut (not finished), or error (there is no answer).
         expected: the right answers.
         extraction: what was found in the answer.
@@ -55,6 +58,7 @@ class Result:
     usage: dict[str, Any] = field(default_factory=dict)
     note: str = ""
     open_layers: tuple[str, ...] = ()
+    sample: int = 0
     tokens: tuple[str, ...] = ()
     chances: tuple[dict[str, float], ...] = ()
     scores: dict[str, float] = field(default_factory=dict)
@@ -64,6 +68,11 @@ class Result:
     def key(self) -> tuple[str, str]:
         """Name of the item in the run."""
         return self.task, self.item_id
+
+    @property
+    def draw(self) -> Draw:
+        """Name of this answer in the run."""
+        return self.task, self.item_id, self.sample
 
     @property
     def is_empty(self) -> bool:
@@ -109,8 +118,8 @@ class Record:
         os.close(self._handle)
 
     @property
-    def results(self) -> dict[tuple[str, str], Result]:
-        """What was there when the record was opened, by item; items without an answer are not among them."""
+    def results(self) -> dict[Draw, Result]:
+        """What was there when the record was opened; questions without an answer are not among it."""
         return {key: one for key, one in self._results.items() if one.verdict != "error"}
 
     def add(self, result: Result) -> None:
@@ -121,7 +130,7 @@ class Record:
         """
         self._write(asdict(result))
 
-    def _begin(self, settings: dict[str, Any]) -> dict[tuple[str, str], Result]:
+    def _begin(self, settings: dict[str, Any]) -> dict[Draw, Result]:
         content = self.path.read_bytes()
         whole = content.rfind(b"\n") + 1
         if not whole:
@@ -155,8 +164,8 @@ class Record:
             raise ConfigError(f"--record {self.path} cannot be written: the disk is full.", param="--record")
 
 
-def read_record(path: Path) -> tuple[dict[str, Any], dict[tuple[str, str], Result]]:
-    """Settings and results of a record; of an item that was asked again, the last.
+def read_record(path: Path) -> tuple[dict[str, Any], dict[Draw, Result]]:
+    """Settings and results of a record; of a question that was asked again, the last.
 
     Raises:
         ConfigError: it cannot be read, or is no record.
@@ -168,7 +177,7 @@ def read_record(path: Path) -> tuple[dict[str, Any], dict[tuple[str, str], Resul
     return parse_record(path, content[: content.rfind(b"\n") + 1])
 
 
-def parse_record(path: Path, content: bytes) -> tuple[dict[str, Any], dict[tuple[str, str], Result]]:
+def parse_record(path: Path, content: bytes) -> tuple[dict[str, Any], dict[Draw, Result]]:
     """As `read_record`, from the whole lines of a file."""
     lines = _lines(path, content)
     try:
@@ -187,7 +196,7 @@ def parse_record(path: Path, content: bytes) -> tuple[dict[str, Any], dict[tuple
             result = msgspec.convert(value, Result)
         except msgspec.ValidationError as error:
             raise ConfigError(f"the record {path}, line {number}: {error}") from None
-        results[result.key] = result
+        results[result.draw] = result
     return head["settings"], results
 
 

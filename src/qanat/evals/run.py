@@ -24,11 +24,11 @@ class Asking(Protocol):
 
     settings: AskSettings
 
-    def body(self, item: EvalItem) -> dict[str, Any]:
-        """What is sent for an item."""
+    def body(self, item: EvalItem, sample: int = 0) -> dict[str, Any]:
+        """What is sent for an answer to an item."""
         ...
 
-    async def ask(self, item: EvalItem) -> Reply:
+    async def ask(self, item: EvalItem, sample: int = 0) -> Reply:
         """The answer. Raises Unanswered and HopelessError."""
         ...
 
@@ -63,16 +63,18 @@ async def run_items(
     *,
     concurrency: int,
     code_timeout_s: float,
+    num_samples: int = 1,
     record: Record | None = None,
     on_result: Callable[[Result], None] = lambda result: None,
 ) -> list[Result]:
-    """What became of each item, in the order of the items.
+    """What became of each answer, in the order of the items and, within an item, of its samples.
 
     Args:
         items: to ask.
         asker: of the server.
         concurrency: answers that are waited for at a time.
         code_timeout_s: for each program.
+        num_samples: answers to each item.
         record: where results are kept, and found: what has an answer there is not asked again.
         on_result: called with each result as it comes, those of the record first.
 
@@ -80,18 +82,20 @@ async def run_items(
         HopelessError: the server will answer none.
     """
     kept = record.results if record is not None else {}
-    done = {item.key: kept[item.key] for item in items if item.key in kept}
+    draws = [(item, sample) for item in items for sample in range(num_samples)]
+    names = [(*item.key, sample) for item, sample in draws]
+    done = {name: kept[name] for name in names if name in kept}
     for found in done.values():
         on_result(found)
-    waiting = iter([item for item in items if item.key not in done])
+    waiting = iter([draw for draw, name in zip(draws, names, strict=True) if name not in done])
     programs = asyncio.Semaphore(max(1, len(os.sched_getaffinity(0))))
 
     async def work() -> None:
-        for item in waiting:
-            result = await _result(item, asker, programs, code_timeout_s)
+        for item, sample in waiting:
+            result = await _result(item, sample, asker, programs, code_timeout_s)
             if record is not None:
                 record.add(result)
-            done[item.key] = result
+            done[result.draw] = result
             on_result(result)
 
     try:
@@ -100,21 +104,22 @@ async def run_items(
                 group.create_task(work())
     except ExceptionGroup as errors:
         raise errors.exceptions[0] from None
-    return [done[item.key] for item in items]
+    return [done[name] for name in names]
 
 
 async def _result(
-    item: EvalItem, asker: Asking, programs: asyncio.Semaphore, code_timeout_s: float
+    item: EvalItem, sample: int, asker: Asking, programs: asyncio.Semaphore, code_timeout_s: float
 ) -> Result:
-    body = asker.body(item)
+    body = asker.body(item, sample)
     prompt = body.get("messages", body.get("prompt"))
     expected, started = item.answers, time.monotonic()
     try:
-        reply = await asker.ask(item)
+        reply = await asker.ask(item, sample)
     except Unanswered as error:
         return Result(
             task=item.task,
             item_id=item.item_id,
+            sample=sample,
             digest=item.digest(),
             verdict="error",
             expected=expected,
@@ -144,6 +149,7 @@ async def _result(
     return Result(
         task=item.task,
         item_id=item.item_id,
+        sample=sample,
         digest=item.digest(),
         verdict=judgement.verdict,
         expected=expected,
