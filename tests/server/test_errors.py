@@ -272,6 +272,10 @@ REFUSED_FIELDS: list[tuple[str, str, Any, Any]] = [
     (CHAT, "modalities", ["text", "audio"], ["text"]),
     (CHAT, "chat_template", "{{ 1 }}", None),
     (CHAT, "echo", True, False),
+    (CHAT, "enable_thinking", False, None),
+    (CHAT, "thinking", {"type": "disabled"}, None),
+    (CHAT, "thinking_budget", 100, None),
+    (CHAT, "extra_body", {"top_k": 1}, {}),
 ]
 
 

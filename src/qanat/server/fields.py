@@ -56,6 +56,12 @@ def _is(*values: Any) -> Callable[[Any], bool]:
 
 _NO_BEAMS = "Beam search is not offered; use n with a temperature."
 
+_TEMPLATE_VARIABLE = (
+    "It is a variable of the template: chat_template_kwargs takes enable_thinking and the like."
+)
+
+_NO_BUDGET = "Not in this version; chat_template_kwargs.enable_thinking switches thinking off."
+
 _FORM = "Say it in structured_outputs: its fields are json, regex, choice, grammar and structural_tag."
 
 SHARED_REFUSALS: dict[str, RefusedField] = {
@@ -76,6 +82,7 @@ SHARED_REFUSALS: dict[str, RefusedField] = {
     ),
     "stream_interval": RefusedField(_is(1), "Chunks come as tokens do."),
     **dict.fromkeys(("regex", "json_schema", "grammar", "ebnf"), RefusedField(_never, _FORM)),
+    "extra_body": RefusedField(_is({}), "OpenAI's clients send its fields beside the others; do likewise."),
     "vllm_xargs": RefusedField(_is({}), "Arguments for plug-ins have no meaning here."),
 }
 """Refused on both generation endpoints."""
@@ -106,9 +113,10 @@ CHAT_REFUSALS: dict[str, RefusedField] = {
     "mm_processor_kwargs": RefusedField(_is({}), "Images, audio and video are not in this version."),
     "media_io_kwargs": RefusedField(_is({}), "Images, audio and video are not in this version."),
     "echo": RefusedField(_is(False), "Echo is offered on /v1/completions only."),
-    "thinking_token_budget": RefusedField(
-        _never, "Not in this version; chat_template_kwargs.enable_thinking switches thinking off."
+    **dict.fromkeys(
+        ("enable_thinking", "preserve_thinking", "thinking"), RefusedField(_never, _TEMPLATE_VARIABLE)
     ),
+    **dict.fromkeys(("thinking_token_budget", "thinking_budget"), RefusedField(_never, _NO_BUDGET)),
 }
 """Refused on /v1/chat/completions."""
 
