@@ -1,7 +1,7 @@
 """What overlapped scheduling gains: tokens per second of the engine with its core process, off and on by turns.
 
     python benchmarks/overlap.py demo                                the demo model
-    python benchmarks/overlap.py path/to/config.json                 any shape, with random weights
+    python benchmarks/overlap.py Qwen3.5-0.8B                        a published shape, or a config.json: random weights
     python benchmarks/overlap.py demo --batches 1 8 64 --num-threads 2 --rounds 9
 
 Both engines live at the same time and work by turns. Requests come together and run to a fixed length; the gain is
@@ -15,10 +15,9 @@ import argparse
 import asyncio
 import statistics
 import sys
-import tempfile
 import time
-from pathlib import Path
 
+from qanat.bench.shapes import prepared_model
 from qanat.config.engine_config import EngineConfig
 from qanat.core.sampling_params import SamplingParams
 from qanat.engine.async_engine import AsyncEngine
@@ -28,14 +27,8 @@ PROMPT_TOKENS = 32
 
 def wishes(arguments: argparse.Namespace, is_overlapped: bool) -> EngineConfig:
     """The demo model, or random weights of a shape."""
-    is_shape = arguments.model != "demo"
-    folder = arguments.model
-    if is_shape and Path(folder).is_file():
-        folder = tempfile.mkdtemp()
-        Path(folder, "config.json").write_bytes(Path(arguments.model).read_bytes())
     return EngineConfig(
-        model=folder if is_shape else None,
-        load_format="dummy" if is_shape else "auto",
+        model=arguments.model,
         quantization=arguments.quantization,
         max_num_seqs=1 + max(arguments.batches),
         max_model_len=PROMPT_TOKENS + arguments.steps + 64,
@@ -43,6 +36,12 @@ def wishes(arguments: argparse.Namespace, is_overlapped: bool) -> EngineConfig:
         enable_prefix_caching=False,
         async_scheduling=is_overlapped,
     )
+
+
+async def open_engine(arguments: argparse.Namespace, is_overlapped: bool) -> AsyncEngine:
+    """Starts one of the two."""
+    with prepared_model(wishes(arguments, is_overlapped)) as known:
+        return await AsyncEngine.create(known)
 
 
 async def first_token_s(engine: AsyncEngine, name: int, num_tokens: int) -> tuple[float, float]:
@@ -71,7 +70,7 @@ async def measure(engine: AsyncEngine, batch: int, steps: int) -> tuple[float, f
 
 async def compare(arguments: argparse.Namespace) -> None:
     """Prints the table as Markdown."""
-    engines = [await AsyncEngine.create(wishes(arguments, is_overlapped)) for is_overlapped in (False, True)]
+    engines = [await open_engine(arguments, is_overlapped) for is_overlapped in (False, True)]
     sys.stdout.write(
         "| batch | off, tokens/s | on, tokens/s | gain | of the rounds | first token off, ms | on, ms |\n"
     )
@@ -102,7 +101,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("model", help="demo, a folder with a config.json, or such a file")
+    parser.add_argument(
+        "model", help="demo, name of a published model, a folder with a config.json, or such a file"
+    )
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--steps", type=int, default=300, help="output tokens of each request")
     parser.add_argument("--rounds", type=int, default=5)

@@ -2,7 +2,8 @@
 
     python benchmarks/spec_decode.py demo --method mtp
     python benchmarks/spec_decode.py demo --method ngram --drafts 4
-    python benchmarks/spec_decode.py path/to/config.json --drafts 3 --right 0.8    any shape, with random weights
+    python benchmarks/spec_decode.py Qwen3.5-0.8B --quantization w8a8 --loads 1 4   a published shape: random weights
+    python benchmarks/spec_decode.py path/to/config.json --drafts 3 --right 0.8     any other
 
 At each load, that many requests at once, the modes run by turns in one process; shown are medians of the rounds, rates
 as ratios to plain decoding of the same round. The rate is that of output behind the first token: the time of the same
@@ -16,16 +17,16 @@ import argparse
 import random
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from qanat import LLM, SamplingParams
+from qanat.bench.shapes import DEMO, prepared_model
+from qanat.config.engine_config import EngineConfig
 from qanat.core.batch import ScheduledBatch
 from qanat.worker import worker
 from qanat.worker.batch_inputs import RowWork
@@ -115,18 +116,11 @@ def continuations(model: LLM, load: int, max_tokens: int) -> int:
 def open_demo(wish: argparse.Namespace) -> dict[str, LLM]:
     """The demo model in each mode."""
     method = {"method": wish.method, "num_speculative_tokens": wish.drafts, "prompt_lookup_min": 2}
-    return {name: open_model(None, wish, own) for name, own in modes(method).items()}
+    return {name: open_model(wish, own) for name, own in modes(method).items()}
 
 
 def open_shape(wish: argparse.Namespace) -> dict[str, LLM]:
     """Random weights of a shape, with drafts from a script."""
-    folder = wish.model
-    if Path(folder).is_file():
-        folder = tempfile.mkdtemp()
-        Path(folder, "config.json").write_bytes(Path(wish.model).read_bytes())
-        for name in ("tokenizer.json", "tokenizer_config.json"):
-            if (Path(wish.model).parent / name).is_file():
-                Path(folder, name).write_bytes((Path(wish.model).parent / name).read_bytes())
     outputs: dict[tuple[int, ...], Sequence[int]] = {}
     made_by = worker.drafter_maker
 
@@ -137,7 +131,7 @@ def open_shape(wish: argparse.Namespace) -> dict[str, LLM]:
     models: dict[str, LLM] = {}
     for name, own in modes(method).items():
         worker.drafter_maker = made_by if own is None else scripted
-        models[name] = open_model(folder, wish, own, load_format="dummy")
+        models[name] = open_model(wish, own)
     worker.drafter_maker = made_by
     params = SamplingParams(temperature=0, max_tokens=wish.tokens, ignore_eos=True)
     for one in models[PLAIN].generate(random_prompts(max(wish.loads)), params):
@@ -150,17 +144,19 @@ def modes(method: dict[str, Any]) -> dict[str, dict[str, Any] | None]:
     return {PLAIN: None, FIXED: {**method, "adaptive": False}, ADAPTIVE: method}
 
 
-def open_model(folder: str | None, wish: argparse.Namespace, method: Any, **options: Any) -> LLM:
+def open_model(wish: argparse.Namespace, method: dict[str, Any] | None) -> LLM:
     """A model with room for the largest load; prefixes are computed each time."""
-    return LLM(
-        folder,
+    wishes = EngineConfig(
+        model=wish.model,
+        quantization=wish.quantization,
         max_model_len=512,
         max_num_seqs=max(wish.loads),
         num_threads=wish.num_threads,
         enable_prefix_caching=False,
         speculative_config=method,
-        **options,
     )
+    with prepared_model(wishes) as known:
+        return LLM.of(known)
 
 
 def timed(run: Run, model: LLM, load: int, max_tokens: int) -> tuple[int, float]:
@@ -196,7 +192,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("model", help="demo, a folder with a config.json, or such a file")
+    parser.add_argument(
+        "model", help="demo, name of a published model, a folder with a config.json, or such a file"
+    )
     parser.add_argument("--method", default="mtp", choices=("mtp", "ngram"), help="of the demo model")
     parser.add_argument("--drafts", type=int, default=3)
     parser.add_argument("--right", type=float, default=0.8, help="probability of a scripted draft")
@@ -205,8 +203,9 @@ def main() -> None:
     parser.add_argument("--warmups", type=int, default=4, help="rounds that capture graphs and find lengths")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--num-threads", type=int, default=None)
+    parser.add_argument("--quantization", default=None, help="w8a8 or w4a8, made of the random weights")
     wish = parser.parse_args()
-    is_demo = wish.model == "demo"
+    is_demo = wish.model == DEMO
     models = open_demo(wish) if is_demo else open_shape(wish)
     sys.stdout.write(
         "| load | plain, tokens/s | fixed | adaptive | first token, fixed | first token, adaptive |\n"
