@@ -106,13 +106,14 @@ def test_a_model_without_recurrent_layers_has_no_states() -> None:
 
 
 @pytest.mark.parametrize("raw", [HYBRID, DENSE])
-def test_r7_a_draft_layer_counts_its_entries_and_a_state_keeps_the_row_to_go_on_from(
+def test_r7_a_draft_layer_counts_its_entries_and_a_state_or_a_block_keeps_the_row_to_go_on_from(
     raw: dict[str, Any],
 ) -> None:
     plain = ModelConfig.from_dict(raw)
     drafting = dataclasses.replace(plain, num_draft_layers=1)
     before, after = (cache_spec(one, block_size=64, kv_dtype="bfloat16") for one in (plain, drafting))
     layer_bytes = 2 * 64 * plain.num_key_value_heads * plain.head_dim * 2
-    assert after.block_bytes - before.block_bytes == layer_bytes + 4
-    assert after.state_bytes - before.state_bytes == (2 * 1024 if plain.is_hybrid else 0)
+    row_bytes = 2 * plain.hidden_size
+    assert after.block_bytes - before.block_bytes == layer_bytes + 4 + (0 if plain.is_hybrid else row_bytes)
+    assert after.state_bytes - before.state_bytes == (row_bytes if plain.is_hybrid else 0)
     assert after.region("draft_counts").shard_axis is None

@@ -81,6 +81,26 @@ def test_right_drafts_save_steps_and_change_nothing(folders: Folders) -> None:
     assert counts.num_accepted_tokens > 0.3 * counts.num_draft_tokens
 
 
+def test_a_hit_has_the_acceptance_of_a_cold_start(folders: Folders, tmp_path: Path) -> None:
+    """In the same engine, and in one that has read the blocks from disk."""
+    settings = SETTINGS | {"speculative_config": flag(folders.draft), "prefix_cache_dir": str(tmp_path)}
+    asked = []
+    for num_times in (2, 1):
+        with LLM(str(folders.target), **settings) as model:
+            for _ in range(num_times):
+                before = model.speculation_counts()
+                [reply] = model.generate([PROMPTS[1]], PARAMS[0])
+                after = model.speculation_counts()
+                num_drafted = after.num_draft_tokens - before.num_draft_tokens
+                num_accepted = after.num_accepted_tokens - before.num_accepted_tokens
+                said = repr((reply.outputs[0].token_ids, reply.outputs[0].logprobs))
+                asked.append((said, num_drafted, num_accepted, reply.num_cached_tokens))
+    cold, warm, restarted = asked
+    assert warm[:3] == cold[:3] and restarted == warm
+    assert cold[3] == 0 and warm[3] >= 64
+    assert cold[2] > 0.2 * cold[1], "else equal counts would say little"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "how",
@@ -128,7 +148,8 @@ def test_the_plan_has_the_draft_model(folders: Folders) -> None:
     assert said["got"].startswith("400 of 1,") and "layers 2, 2, 1" in said["got"]
     keys_and_values = 2 * 64 * 16 * 4  # of a head in a block of fp32
     entry_count = 4  # int32: how many of the block's tokens the draft layer has entries of
-    assert report["memory"]["block_bytes"] == keys_and_values * (4 * 2 + KV_HEADS) + entry_count
+    last_row = 64 * 4  # fp32: what the first entry behind the block is made from
+    assert report["memory"]["block_bytes"] == keys_and_values * (4 * 2 + KV_HEADS) + entry_count + last_row
 
 
 def test_a_draft_of_another_model_is_refused(folders: Folders, demo_model: Path) -> None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from qanat.cache.manager import HybridCacheManager
+from qanat.cache.prefix_cache import PrefixRules
 from qanat.cache.spec import cache_spec
 from qanat.config.graphs import GraphSettings
 from qanat.config.resolved import SchedulerLimits
@@ -108,6 +109,7 @@ def run(
     graphs: GraphSettings | None = None,
     matcher_factory: MatcherFactory | None = None,
     preempt_at: Mapping[str, int] | None = None,
+    prefixes: PrefixRules | None = None,
     **limits: Any,
 ) -> Answers:
     """Serves requests to their ends. Caches start as NaN: reading what a request has not written shows."""
@@ -118,7 +120,7 @@ def run(
     num_states = bounds.max_num_seqs + 1 if spec.has_states else 0
     tensors = allocate_cache(spec, num_blocks=num_blocks + 1, num_states=num_states)
     held = [*tensors.held_inputs, *tensors.held_gates]
-    for tensor in [*tensors.kv_blocks, *tensors.draft_kv, *tensors.kept_states, *held]:
+    for tensor in [*tensors.kv_blocks, *tensors.draft_kv, *tensors.block_rows, *tensors.kept_states, *held]:
         tensor.fill_(torch.nan)
     runner = ModelRunner(
         model,
@@ -129,7 +131,7 @@ def run(
         maker=NativeGraphMaker(2**22) if graphs is not None else None,
         make_drafter=_maker(drafter, make_drafter, tensors),
     )
-    cache = HybridCacheManager(spec, num_blocks + 1, num_states)
+    cache = HybridCacheManager(spec, num_blocks + 1, num_states, prefixes)
     scheduler = Scheduler(bounds, cache, FakeClock(), lengths)
     answers = Answers({one.request_id: [] for one in requests}, {one.request_id: [] for one in requests})
     for request in requests:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from qanat.cache.prefix_cache import PrefixRules
 from qanat.config.eagle3 import read_eagle3
 from qanat.config.graphs import GraphSettings
 from qanat.config.model_config import ModelConfig
@@ -114,6 +115,22 @@ def test_a_resumed_request_drafts_as_before(random_pair: tuple[CausalLM, Eagle3M
     answers, recorded = speculate(model, requests, None, draft, preempt_at={"a": 12})
     checked(answers, model, requests, **GREEDY)
     check(model, reference, recorded, 9)
+
+
+def test_drafts_behind_a_prefix_hit_are_as_without_it(
+    random_pair: tuple[CausalLM, Eagle3Model, Reference],
+) -> None:
+    """Blocks of a model without recurrent layers bring the row before the next token, those of outputs too."""
+    model, draft, reference = random_pair
+    if model.config.is_hybrid:
+        pytest.skip("its states bring the row")
+    requests = [("a", 70, 60), ("b", 70, 40)]  # the same prompt, the second one behind the first
+    answers, recorded = speculate(
+        model, requests, None, draft, prefixes=PrefixRules(), preempt_at={"a": 45}, max_num_batched_tokens=48
+    )
+    checked(answers, model, requests, **GREEDY)
+    assert answers.ends["b"].num_cached_tokens == 64
+    check(model, reference, recorded, 1)
 
 
 @pytest.mark.parametrize("settings", [GREEDY, SAMPLED], ids=["greedy", "sampled"])

@@ -14,6 +14,7 @@ RECURRENT_STATE = "recurrent_state"
 DRAFT_KV = "draft_kv"
 DRAFT_COUNTS = "draft_counts"
 DRAFT_ROWS = "draft_rows"
+DRAFT_BLOCK_ROWS = "draft_block_rows"
 HELD_INPUTS = "held_inputs"
 HELD_GATES = "held_gates"
 
@@ -40,8 +41,8 @@ def cache_spec(
     always float32, because it accumulates over the whole sequence. Where drafts are verified, a state also has room for
     the rows of one step: inputs of the convolution, [rows, conv_dim], and two gates for each value head, [rows, 2,
     value heads] in float32. A draft layer has keys and values of its own heads like a full-attention layer, in the same
-    blocks, and for each block the number of tokens that have them; a state then also holds the row that drafts
-    behind it go on from, [hidden size].
+    blocks, and for each block the number of tokens that have them. The row that drafts go on from behind what was
+    found, [hidden size], lies beside each state, or beside each block where there are no states.
 
     Args:
         model: the model's shape.
@@ -60,12 +61,16 @@ def cache_spec(
     if draft_layer is not None:
         regions.append(kv_region(DRAFT_KV, 1, draft_layer))
         regions.append(CacheRegion(DRAFT_COUNTS, "block", 1, (1, 1), "int32", shard_axis=None))
+    row_dtype = conv_dtype or kv_dtype
     if model.gdn is not None:
-        num_layers = model.num_linear_attention_layers
-        regions += _states(model.gdn, num_layers, conv_dtype or kv_dtype, num_held_rows)
-        if draft_layer is not None:
-            row = (draft_layer.hidden_size,)
-            regions.append(CacheRegion(DRAFT_ROWS, "state", 1, row, conv_dtype or kv_dtype, shard_axis=None))
+        regions += _states(model.gdn, model.num_linear_attention_layers, row_dtype, num_held_rows)
+    if draft_layer is not None:
+        width = draft_layer.hidden_size
+        regions.append(
+            CacheRegion(DRAFT_BLOCK_ROWS, "block", 1, (1, width), row_dtype, shard_axis=None)
+            if model.gdn is None
+            else CacheRegion(DRAFT_ROWS, "state", 1, (width,), row_dtype, shard_axis=None)
+        )
     return CacheSpec(block_size=block_size, regions=tuple(regions))
 
 

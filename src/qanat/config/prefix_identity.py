@@ -10,7 +10,7 @@ from qanat.config.weight_digest import weight_digest
 from qanat.core.prefix_entry import PrefixIdentity
 from qanat.core.prefix_folder import PrefixFolder
 
-FORMAT = "2: with rows to draft from, and counts of the entries of a draft layer"
+FORMAT = "3: with rows to draft from beside states or blocks, and counts of the entries of a draft layer"
 """Of what is kept; what was written in another one is left out."""
 
 

@@ -21,8 +21,8 @@ class CacheRegion:
     """One array of the cache, repeated per layer.
 
     Attributes:
-        name: "kv_blocks", "draft_kv", "draft_counts", "conv_state", "recurrent_state", "held_inputs", "held_gates" or
-            "draft_rows".
+        name: "kv_blocks", "draft_kv", "draft_counts", "conv_state", "recurrent_state", "held_inputs", "held_gates",
+            "draft_rows" or "draft_block_rows".
         unit: "block" (counted by num_blocks) or "state" (counted by num_states).
         num_layers: layers that have it.
         unit_shape: shape of one unit of one layer.

@@ -35,6 +35,7 @@ class CacheTensors:
         draft_counts: [1, N, 1] int32 where there is one: so many of a block's last tokens have entries there.
         draft_rows: [S, D] where there is one and states: the row before the next token, to draft from; written where a
             state is copied or left.
+        block_rows: [1, N, D] where there is one and no states: the row of each block's last token, for the same.
     """
 
     kv_blocks: list[Tensor]
@@ -45,6 +46,7 @@ class CacheTensors:
     draft_kv: list[Tensor] = dataclasses.field(default_factory=list)
     draft_counts: list[Tensor] = dataclasses.field(default_factory=list)
     draft_rows: list[Tensor] = dataclasses.field(default_factory=list)
+    block_rows: list[Tensor] = dataclasses.field(default_factory=list)
 
     @property
     def size_bytes(self) -> int:
@@ -55,7 +57,7 @@ class CacheTensors:
     @property
     def shared_blocks(self) -> list[Tensor]:
         """What a block holds for whoever finds it, [*, N, ...] each."""
-        return [*self.kv_blocks, *self.draft_kv, *self.draft_counts]
+        return [*self.kv_blocks, *self.draft_kv, *self.draft_counts, *self.block_rows]
 
     @property
     def kept_states(self) -> list[Tensor]:
@@ -87,6 +89,7 @@ def allocate_cache(
         draft_kv=by_name.get("draft_kv", []),
         draft_counts=by_name.get("draft_counts", []),
         draft_rows=by_name.get("draft_rows", []),
+        block_rows=by_name.get("draft_block_rows", []),
     )
 
 

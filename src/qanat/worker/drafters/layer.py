@@ -44,7 +44,7 @@ class LayerDrafter:
     have theirs made in their own steps. Hidden rows come from the ring that steps leave them in. For a request without
     drafts for longer than that reaches back, the cache *lapses*: it begins anew with the rows that are there, and what
     lies before is not read. A request that begins behind a prefix hit goes on from the entries that its blocks bring,
-    and from the hidden row that came with the state.
+    and from the hidden row that came with the state or with the last of the blocks.
 
     Args:
         passes: of the draft layer.
@@ -95,6 +95,7 @@ class LayerDrafter:
                         Segment(work.row, work.state, progress.num_done, work.end, progress.first, most)
                     )
                     places.append(place)
+                    self._keep_ends(work, progress)
                     self._add(work.row, progress, work.end)
         if segments:
             for place, own in zip(places, self._passes.guess(segments), strict=True):
@@ -118,9 +119,9 @@ class LayerDrafter:
         for work in works:
             progress = self._of(work)
             own = hidden[work.offset : work.offset + work.end - work.start]
-            if self._cache.draft_rows:
-                for num_tokens, state_id in work.stores:
-                    self._cache.draft_rows[0][state_id].copy_(own[num_tokens - 1])
+            for num_tokens, state_id in work.stores:
+                self._cache.draft_rows[0][state_id].copy_(own[num_tokens - 1])
+            self._entries.keep_rows(work.row, work.start, own)
             known = own if progress.chunk is None else torch.cat((progress.chunk, own))
             if work.samples:
                 progress.chunk = known.clone() if len(known) > WINDOW else None
@@ -139,12 +140,15 @@ class LayerDrafter:
     def _enter(self, new_row: NewRow) -> _Progress:
         """Of a request that comes in."""
         row, start = new_row.row, new_row.num_computed_tokens
-        if start and self._cache.draft_rows:
-            before = self._cache.draft_rows[0][new_row.state_id].clone()
-            self._passes.ring.row(row, start - 1).copy_(before)
-            return _Progress(start - 1, start, chunk=before[None])
-        self._clear_before(row, start)
-        return _Progress(start, start + 1, first=0 if start else 1)
+        if not start:
+            self._clear_before(row, 0)
+            return _Progress(0, 1, first=1)
+        if self._cache.draft_rows:
+            before = self._cache.draft_rows[0][new_row.state_id]
+        else:
+            before = self._entries.row_behind(new_row.block_ids[start // self._block_size - 1])
+        place = self._passes.ring.row(row, start - 1)
+        return _Progress(start - 1, start, chunk=place.copy_(before).clone()[None])
 
     def _of(self, work: RowWork) -> _Progress:
         """Of a row's request. Who computed what it has found may have made the last entries of it in this very step."""
@@ -158,6 +162,13 @@ class LayerDrafter:
         """Notes that the entries of a row's tokens before `end` are made."""
         self._entries.add(row, progress.first, progress.num_done, end)
         progress.num_done = end
+
+    def _keep_ends(self, work: RowWork, progress: _Progress) -> None:
+        """Leaves the rows beside blocks that this request has filled since it last had drafts."""
+        size = self._block_size
+        first = max(progress.num_done - 1, progress.oldest + 1)
+        for position in range(first + -(first + 1) % size, work.end - 1, size):
+            self._entries.keep_rows(work.row, position, self.ring.row(work.row, position)[None])
 
     def _catch_up(self, work: RowWork, progress: _Progress) -> None:
         """Makes entries of what the ring does not hold, and begins anew where nothing has the rows."""
