@@ -40,7 +40,6 @@ class EvictionQueue(Generic[T]):
         self._value = value
         self._heap: list[tuple[float, int, int, T]] = []
         self._num_pushed = 0
-        self._num_items = 0
         self.age = 0.0
 
     def touch(self, item: T) -> None:

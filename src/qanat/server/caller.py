@@ -41,10 +41,6 @@ class Caller:
         return self.models is None or model in self.models
 
 
-ANONYMOUS = Caller()
-"""Whoever sends a request where no key is asked for."""
-
-
 def caller_of(scope: Scope) -> Caller:
     """The caller that the gate has put into this scope."""
     caller = scope[CALLER_KEY]

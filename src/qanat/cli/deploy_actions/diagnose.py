@@ -116,7 +116,7 @@ def main(arguments: Sequence[str]) -> int:
         from qanat.deploy.diagnose.questions import answers
         from qanat.deploy.diagnose.verdict import Answer
 
-        _add_settings(evidence, options, diagnosis)
+        _add_settings(evidence, diagnosis)
         verdicts = list(answers(evidence))
         has_faults = has_faults or any(one.answer is Answer.CAUSE for one in verdicts)
         texts.append(metrics_report.text_report(evidence, verdicts))
@@ -208,7 +208,7 @@ def _evidence(options: DiagnoseOptions) -> Evidence:
     return evidence
 
 
-def _add_settings(evidence: Evidence, options: DiagnoseOptions, diagnosis: LogDiagnosis | None) -> None:
+def _add_settings(evidence: Evidence, diagnosis: LogDiagnosis | None) -> None:
     """Takes from the log what no plan has said: what runs goes by the log, what was meant by the plan."""
     from qanat.deploy.diagnose.evidence import evidence_of_log
 

@@ -12,7 +12,7 @@ from qanat.deploy.plan.arrangement import Arrangement
 from qanat.deploy.plan.checks import cautions
 from qanat.deploy.plan.engines import Engine
 from qanat.deploy.plan.flags import engine_flags
-from qanat.deploy.plan.model import Choice, Node, Plan, Proxy, Role
+from qanat.deploy.plan.model import Choice, Plan, Proxy, Role
 from qanat.deploy.plan.nodes import check_ports, engine_port, foreign_ports, make_nodes, ports_of
 from qanat.deploy.plan.overrides import NOT_COUNTED, Overrides, apply
 from qanat.deploy.plan.subject import Subject, needs_download
@@ -110,7 +110,7 @@ def assemble(
         proxy=proxy,
         port=port,
         choices=tuple(_choices(common, engines)),
-        warnings=tuple(_warnings(asked, subject, engines, nodes, common, overrides)),
+        warnings=tuple(_warnings(asked, subject, engines, common, overrides)),
     )
 
 
@@ -222,7 +222,6 @@ def _warnings(
     wish: Wish,
     subject: Subject,
     engines: tuple[Engine, ...],
-    nodes: tuple[Node, ...],
     common: Advice,
     overrides: Overrides,
 ) -> list[str]:

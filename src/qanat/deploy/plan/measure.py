@@ -69,7 +69,7 @@ def measure(task: Task, shape: Shape, limits: Limits, switches: Switches, advice
     layout = layout_of(task, shape, limits, switches, sizes)
     buffer_mib = recommended_buffer_mib(layout)
     advice.numbers |= _buffer_numbers(layout)
-    share = _share(task, layout, buffer_mib, switches)
+    share = _share(task, layout)
     layout = layout_of(task, shape, limits, switches, sizes, buffer_mib, share)
     memory = memory_of(layout, task.knowledge)
     return Engine(
@@ -134,7 +134,7 @@ def _graphs(
     return sizes, (f"{num} here; batches between them are padded.",)
 
 
-def _share(task: Task, layout: Layout, buffer_mib: int, switches: Switches) -> float:
+def _share(task: Task, layout: Layout) -> float:
     """--gpu-memory-utilization: practice, less where graphs and other things outside need more room."""
     stated = task.wish.gpu_memory_utilization
     if stated is not None:

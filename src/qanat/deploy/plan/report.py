@@ -69,7 +69,7 @@ def _summary(plan: Plan) -> Iterator[str]:
     if plan.driver:
         rows.append(("driver", f"{plan.driver}, with CANN {plan.cann}"))
     for role in plan.roles:
-        rows.append((role.name, _role_in_words(plan, role)))
+        rows.append((role.name, _role_in_words(role)))
     for node in plan.nodes:
         rows.append((node.name, _node_in_words(node)))
     if plan.proxy is not None:
@@ -79,7 +79,7 @@ def _summary(plan: Plan) -> Iterator[str]:
         yield f"  {name:{width}}  {text}"
 
 
-def _role_in_words(plan: Plan, role: Role) -> str:
+def _role_in_words(role: Role) -> str:
     tp, dp = role.tensor_parallel_size, role.data_parallel_size
     nodes = "1 node" if role.nodes_per_instance == 1 else f"{role.nodes_per_instance} nodes"
     engines = "" if role.num_instances == 1 else f"{role.num_instances} engines, each "

@@ -14,7 +14,6 @@ _BARE = re.compile(r"[A-Za-z0-9_./:,@%+-]+", re.ASCII)
 _EXPANDED = re.compile(r"[$`]")
 _ESCAPED = re.compile(r"[\\$`\"]")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029]")
-COMMENT_WIDTH = 110
 
 
 def quote(text: str) -> str:

@@ -54,7 +54,7 @@ class Guide:
                 at = self._fenced(at, fence)
             elif self._starts_script(at):
                 end = max(at + 1, self._end_of_script(at))
-                self._script(at, end, self._mended(at, end, cuts_prose=True))
+                self._script(at, self._mended(at, end, cuts_prose=True))
                 at = end
             else:
                 self._text(at)
@@ -70,9 +70,9 @@ class Guide:
         if not lines:
             return end + 1
         if language in YAML_NAMES or (not language and any(YAML_START.match(line.strip()) for line in lines)):
-            self.on_yaml(self._code(at + 1, end, "\n".join(lines)))
+            self.on_yaml(self._code(at + 1, "\n".join(lines)))
         elif language in ("", *SHELL_NAMES) and any(self._is_start(line) for line in lines):
-            self._script(at + 1, end, self._mended(at + 1, end, cuts_prose=False))
+            self._script(at + 1, self._mended(at + 1, end, cuts_prose=False))
         elif language in SHELL_NAMES:  # flags to be added to a command, or what a command said
             for number, line in enumerate(lines, at + 1):
                 if LOST_FLAG.match(line):
@@ -137,14 +137,14 @@ class Guide:
             if kind == "text-in-command":
                 self._names(start, stop)
 
-        return self._code(at, end, mend(lines, offset, note, cuts_prose))
+        return self._code(at, mend(lines, offset, note, cuts_prose))
 
-    def _code(self, at: int, end: int, text: str) -> Value:
+    def _code(self, at: int, text: str) -> Value:
         start = self.source.line_start(at + 1)
         span = Span(0, len(text), start, start + len(text))
         return Value(text, self.source.place(start, start + len(text)), (), (span,), self.source)
 
-    def _script(self, at: int, end: int, code: Value) -> None:
+    def _script(self, at: int, code: Value) -> None:
         """Runs a piece of script; a shell goes on in the next piece unless it launched something."""
         if self.lines[at].lstrip().startswith("#!"):
             self._new_shell()

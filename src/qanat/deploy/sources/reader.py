@@ -35,7 +35,6 @@ from qanat.deploy.sources.values import Place, Source, Value, value_at
 
 MAX_NESTING = 6
 """Scripts inside scripts."""
-FILE_WRITERS = ("cat", "tee")
 REMOTE_TOOLS = ("kubectl", "ssh")
 
 

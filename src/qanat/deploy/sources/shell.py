@@ -223,9 +223,9 @@ class Shell:
             if child.type == "variable_assignment":
                 self._assign(child, "export" if is_export else "shell")
             elif child.type == "variable_name" and is_export:
-                self._export(self.words.text(child), self.words.place(child))
+                self._export(self.words.text(child))
 
-    def _export(self, name: str, place: Place) -> None:
+    def _export(self, name: str) -> None:
         before = self.variables.assignments.get(name)
         self.variables.exported.add(name)
         if before is not None and before.origin == "shell":

@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 
 from qanat.config.flag_names import flag_of
-from qanat.deploy.knowledge.base import Table
 from qanat.deploy.knowledge.kinds.settings import ConfigKey
 from qanat.deploy.knowledge.versions import Presence, must_parse
 from qanat.deploy.lint.files import DocumentView, oldest_claimed
@@ -204,7 +203,7 @@ def additional_config(view: LaunchView) -> Iterator[Hit]:
         presence = table.presence(f"{ADDITIONAL} {name}", view.version)
         if presence in (Presence.GONE, Presence.NOT_YET):
             if len(path) == 1:
-                yield from _absent_additional(view, table, entry, place, presence)
+                yield from _absent_additional(view, entry, place, presence)
             continue
         if entry.replacement and entry.replacement.startswith("scheduler_config."):
             yield Hit("ADD005", place, f"{name} belongs under scheduler_config", f"{entry.replacement}")
@@ -233,9 +232,7 @@ def _unknown_additional(view: LaunchView, path: tuple[str, ...], place: Place) -
         yield Hit(rule, place, f"vllm-ascend {view.version} has no key {name}; {advice}", advice)
 
 
-def _absent_additional(
-    view: LaunchView, table: Table[ConfigKey], entry: ConfigKey, place: Place, presence: Presence
-) -> Iterator[Hit]:
+def _absent_additional(view: LaunchView, entry: ConfigKey, place: Place, presence: Presence) -> Iterator[Hit]:
     if presence is Presence.NOT_YET:
         message = f"{entry.name} is read from vllm-ascend {entry.since} on, not by {view.version}"
         if entry.name == "enable_flashcomm1":
