@@ -14,7 +14,7 @@ from tests.support.server_process import ServerProcess
 
 CAN_BE_BUSY = (0, 3)
 ENDPOINTS = ("openai", "openai-chat")
-NUM_PROMPTS = 6
+NUM_PROMPTS = 4
 
 
 @pytest.fixture(scope="module")

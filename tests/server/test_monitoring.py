@@ -124,6 +124,30 @@ def test_panels_have_numbers_of_their_own_and_do_not_overlap() -> None:
     assert len(cells) == len(set(cells)) and max(x for x, _ in cells) < 24
 
 
+def test_the_dashboard_is_what_grafana_imports() -> None:
+    """A name of its own, a known form, and no data source of the machine that it was made on."""
+    board = dashboard()
+    assert board["schemaVersion"] >= 36, "from there on a data source is an object with type and uid"
+    assert board.get("id") is None, "the number is the importing Grafana's to give"
+    assert board["title"] and 0 < len(board["uid"]) <= 40
+    variables = {variable["name"]: variable for variable in board["templating"]["list"]}
+    assert (
+        variables["datasource"]["type"] == "datasource" and variables["datasource"]["query"] == "prometheus"
+    )
+    source = {"type": "prometheus", "uid": "${datasource}"}
+    asking = [variable for variable in variables.values() if variable["type"] == "query"]
+    assert [one["datasource"] for one in (*board["panels"], *asking)] == [source] * (
+        len(board["panels"]) + len(asking)
+    )
+    for panel in board["panels"]:
+        assert panel["type"] and panel["title"] and {"x", "y", "w", "h"} <= panel["gridPos"].keys()
+        marks = [target["refId"] for target in panel["targets"]]
+        assert marks and len(set(marks)) == len(marks)
+        assert all(target.get("datasource", source) == source for target in panel["targets"])
+        used = set(re.findall(r"\$\{?(\w+)", json.dumps(panel)))
+        assert {name for name in used if not name.startswith("__")} <= variables.keys()
+
+
 def promtool(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs it in this folder; skips the test where it is not installed."""
     program = shutil.which("promtool")
