@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -62,7 +63,9 @@ def test_a_length_that_is_none_is_refused_with_its_line(value: str, tmp_path: Pa
     )
     with pytest.raises(ConfigError, match="line 2: output_tokens"):
         make_requests(Dataset("custom", str(path)), 9000, letters)
-    assert len(make_requests(Dataset("custom", str(path), 2, output_len=4), 9000, letters)) == 2
+    again = Dataset("custom", str(path), 3, output_len=4)
+    assert len(make_requests(again, 9000, letters)) == 3
+    assert len(make_requests(replace(again, is_oversampled=False), 9000, letters)) == 2
 
 
 def test_prefixes_repeat() -> None:

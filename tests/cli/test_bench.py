@@ -8,12 +8,17 @@ from typing import Any
 import pytest
 
 from qanat.cli import terminal
+from qanat.cli.bench_actions.common import ENGINE_GROUPS
+from qanat.cli.bench_actions.latency import LatencyFlags
+from qanat.cli.bench_actions.throughput import REFUSED, ThroughputFlags
 from qanat.cli.main import main
 from qanat.config.env import ISA_VARIABLE
+from qanat.config.options import options_of
 from qanat.kernels.native import limits
 from qanat.kernels.native.module import instruction_sets, is_built
 from tests.config.tiny_folder import write_model
 
+REFERENCE = Path(__file__).parents[3] / "shared" / "reference" / "vllm_ascend" / "bench_flags.json"
 VLLM_LATENCY_KEYS = {"avg_latency", "latencies", "percentiles"}
 VLLM_THROUGHPUT_KEYS = {
     "elapsed_time",
@@ -23,6 +28,23 @@ VLLM_THROUGHPUT_KEYS = {
     "tokens_per_second",
 }
 SMALL = ("--max-model-len", "128", "--num-gpu-blocks-override", "12", "--num-threads", "1")
+
+
+@pytest.mark.skipif(not REFERENCE.is_file(), reason="the reference is not beside this checkout")
+@pytest.mark.parametrize(
+    ("action", "options", "refused"),
+    [("latency", LatencyFlags, set()), ("throughput", ThroughputFlags, set(REFUSED))],
+)
+def test_every_flag_of_vllms_command_is_taken_or_refused_with_a_reason(
+    action: str, options: type, refused: set[str]
+) -> None:
+    flags = json.loads(REFERENCE.read_text())["subcommands"][action]
+    ours = {
+        name for base in options.__mro__[:-1] for one in options_of(base) for name in (one.flag, *one.aliases)
+    }
+    engine = {one.flag for group in ENGINE_GROUPS for one in options_of(group)}
+    assert set(flags) - ours - engine == {f"--{name}" for name in refused}
+    assert not refused & {name.removeprefix("--") for name in ours}
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +183,8 @@ def test_kernels_run_on_the_instruction_set_that_the_environment_asks_for(
         ("throughput --backend hf", "benchmarks/peers"),
         ("throughput --dataset-name sonnet", "not one of random"),
         ("throughput --dataset-name custom --num-prompts 1", "--dataset-path FILE"),
-        ("throughput --lora-path x", "--lora-path"),
+        ("throughput --lora-path x", "--lora-path is not offered: adapters are not measured"),
+        ("throughput --hf_split=test", "--hf-split is not offered: data sets of a hub"),
         ("latency --model ./nowhere", "no such folder"),
         ("kernels --weights fp8", "--weights fp8: choose of bf16"),
         ("kernels --provider cuda", "--provider cuda: choose of native"),

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from qanat.cli.bench_actions.refused_flags import refuse_flags
 from qanat.cli.bench_actions.serve_flags import REFUSED, BenchServeFlags
-from qanat.cli.bench_actions.serve_wish import refuse_flags
 from qanat.cli.main import main
 from qanat.config.options import options_of
 from tests.support.delayed_process import DelayedServer, delayed_server
@@ -366,4 +366,4 @@ def test_mistakes_are_named(
 def test_every_refused_flag_says_why() -> None:
     for name in REFUSED:
         with pytest.raises(Exception, match=f"--{name} is not offered"):
-            refuse_flags([f"--{name}", "1"])
+            refuse_flags([f"--{name}", "1"], REFUSED)

@@ -47,6 +47,7 @@ class Dataset:
         prefix_len: tokens that all random prompts share.
         range_ratio: random lengths lie between len (1 - ratio) and len (1 + ratio).
         num_prefixes: different beginnings of prefix_repetition.
+        is_oversampled: a file with too few requests is used again.
         seed: other seeds give other requests.
     """
 
@@ -58,6 +59,7 @@ class Dataset:
     prefix_len: int = 0
     range_ratio: float = 0.0
     num_prefixes: int = 10
+    is_oversampled: bool = True
     seed: int = 0
 
 
@@ -85,7 +87,8 @@ def make_requests(dataset: Dataset, num_ids: int, encode: Encode) -> list[BenchR
             f"--dataset-path {dataset.path} holds no request that can be used.", param="--dataset-path"
         )
     random.Random(dataset.seed).shuffle(found)
-    return [found[index % len(found)] for index in range(dataset.num_prompts)]
+    count = dataset.num_prompts if dataset.is_oversampled else min(dataset.num_prompts, len(found))
+    return [found[index % len(found)] for index in range(count)]
 
 
 def random_ids(count: int, num_ids: int, source: random.Random) -> list[int]:

@@ -85,9 +85,10 @@ def read(arguments: Sequence[str]) -> tuple[BenchServeFlags, ServeWish]:
     Raises:
         ConfigError: a flag that is not known, is not offered, or has no effect.
     """
-    from qanat.cli.bench_actions.serve_wish import refuse_flags
+    from qanat.cli.bench_actions.refused_flags import refuse_flags
+    from qanat.cli.bench_actions.serve_flags import REFUSED
 
-    refuse_flags(arguments)
+    refuse_flags(arguments, REFUSED)
     options, words = read_action(COMMAND, BenchServeFlags, arguments)
     if words:
         raise ConfigError(f"{words[0]} belongs to no flag; a server is named with --base-url.")

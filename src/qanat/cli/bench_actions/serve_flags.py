@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from qanat.bench.online.bodies import ENDPOINTS
 from qanat.bench.online.measures import INTENDED, SENT
 from qanat.bench.online.schedule import EXPONENTIAL, LINEAR
+from qanat.cli.bench_actions.refused_flags import NO_HUB, NO_MEDIA, NOT_BUILT_IN
 from qanat.cli.connection_flags import ConnectionFlags
 from qanat.config.options import option
 from qanat.config.values import Kind
@@ -244,11 +245,8 @@ class BenchServeFlags(
     """All of them."""
 
 
-_MEDIA = "Qanat's command measures text"
-_HUB = "data sets of a hub are not fetched; --dataset-name custom reads any file of prompts"
-_FILES = "this data set is not built in; --dataset-name custom reads any file of prompts"
 REFUSED = {
-    **dict.fromkeys(("hf-name", "hf-subset", "hf-split", "hf-output-len"), _HUB),
+    **dict.fromkeys(("hf-name", "hf-subset", "hf-split", "hf-output-len"), NO_HUB),
     "no-stream": "vLLM's command means data sets of a hub by it, which are not fetched; --no-streaming asks for "
     "answers in one piece",
     **dict.fromkeys(
@@ -262,7 +260,7 @@ REFUSED = {
             *("speed-bench-dataset-subset", "sonnet-input-len", "sonnet-output-len", "sonnet-prefix-len"),
             *("blazedit-min-distance", "blazedit-max-distance", "bfcl-categories", "common-prefix-len"),
         ),
-        _FILES,
+        NOT_BUILT_IN,
     ),
     **dict.fromkeys(
         (
@@ -270,7 +268,7 @@ REFUSED = {
             *("random-mm-base-items-per-request", "random-mm-bucket-config", "random-mm-limit-mm-per-prompt"),
             "random-mm-num-mm-items-range-ratio",
         ),
-        _MEDIA,
+        NO_MEDIA,
     ),
     **dict.fromkeys(("no-reranker", "random-batch-size"), "rerankers and embeddings are not measured"),
     **dict.fromkeys(

@@ -16,7 +16,6 @@ from qanat.bench.online.target import Target
 from qanat.bench.online.wish import ServeWish
 from qanat.cli.bench_actions.serve_flags import REFUSED, BenchServeFlags
 from qanat.cli.connection import headers_of, tls_of
-from qanat.config.command_line import TYPOGRAPHIC_DASHES, is_flag
 from qanat.config.flag_names import flag_of
 from qanat.config.values import read_json
 from qanat.core.decision import Decision
@@ -48,18 +47,6 @@ OF_DATASETS = {
 """Data sets that flags beginning so belong to."""
 WITHOUT_FILE = ("random", "prefix_repetition")
 SLO_METRICS = ("ttft", "tpot", "e2el")
-
-
-def refuse_flags(arguments: Sequence[str]) -> None:
-    """Refuses flags of vLLM's command that are not offered.
-
-    Raises:
-        ConfigError: saying why, and what to use instead.
-    """
-    for argument in arguments:
-        name = argument.partition("=")[0].lstrip("-" + TYPOGRAPHIC_DASHES).replace("_", "-")
-        if is_flag(argument) and name in REFUSED:
-            raise ConfigError(f"--{name} is not offered: {REFUSED[name]}.", param=f"--{name}")
 
 
 def always_so(options: BenchServeFlags) -> Iterator[Decision]:

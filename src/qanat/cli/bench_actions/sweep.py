@@ -136,9 +136,10 @@ def read(arguments: Sequence[str]) -> tuple[BenchSweepFlags, ServeWish]:
     Raises:
         ConfigError: a flag that is not known, is not offered, or has no effect.
     """
-    from qanat.cli.bench_actions.serve_wish import refuse_flags
+    from qanat.cli.bench_actions.refused_flags import refuse_flags
+    from qanat.cli.bench_actions.serve_flags import REFUSED
 
-    refuse_flags(arguments)
+    refuse_flags(arguments, REFUSED)
     values, words = read_values(COMMAND, arguments)
     if words:
         raise ConfigError(f"{words[0]} belongs to no flag; a server is named with --base-url.")

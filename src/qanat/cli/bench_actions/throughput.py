@@ -17,6 +17,7 @@ from qanat.cli.bench_actions.common import (
     tell_decisions,
     write_result,
 )
+from qanat.cli.bench_actions.refused_flags import NO_HUB, NO_MEDIA, refuse_flags
 from qanat.cli.command import MODEL_WORD, Command, read_invocation
 from qanat.cli.terminal import require_engine, tell
 from qanat.config.flag_names import flag_of
@@ -31,6 +32,13 @@ ALWAYS_SO = {
     "prequeue_requests": "all requests are queued before the first step anyway",
 }
 """vLLM's switches that change nothing here, and why."""
+REFUSED = {
+    **dict.fromkeys(("hf-name", "hf-subset", "hf-split"), NO_HUB),
+    **dict.fromkeys(("hf-max-batch-size", "hf-enable-torch-compile"), "--backend hf runs another engine"),
+    **dict.fromkeys(("asr-min-audio-len-sec", "asr-max-audio-len-sec", "enable-multimodal-chat"), NO_MEDIA),
+    **dict.fromkeys(("lora-path", "lora-assignment"), "adapters are not measured; leave it out"),
+}
+"""Flags of `vllm bench throughput` that are not offered, and why."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +59,7 @@ class ThroughputOptions:
         Kind.COUNT,
         None,
         "Tokens of a random prompt. Default: 1024.",
-        aliases=("--random-input-len",),
+        aliases=("--random-input-len", "--prefix-repetition-suffix-len"),
         minimum=0,
     )
     output_len: int | None = option(
@@ -75,6 +83,9 @@ class ThroughputOptions:
     )
     prefix_repetition_num_prefixes: int = option(
         Kind.COUNT, 10, "Different beginnings of prefix_repetition.", minimum=1
+    )
+    no_oversample: bool = option(
+        Kind.SWITCH, False, "Ask no request of a file twice, even if it has fewer than --num-prompts."
     )
     random_range_ratio: float = option(
         Kind.NUMBER, 0.0, "Random lengths lie between LEN (1 - X) and LEN (1 + X).", minimum=0, maximum=0.999
@@ -126,6 +137,7 @@ def main(arguments: Sequence[str]) -> int:
     Raises:
         QanatError: the model cannot be started, or a request does not fit.
     """
+    refuse_flags(arguments, REFUSED)
     invocation = read_invocation(COMMAND, arguments)
     options: ThroughputFlags = invocation.own
     check_output(options)
@@ -144,6 +156,7 @@ def main(arguments: Sequence[str]) -> int:
         prefix_len=options.prefix_len,
         range_ratio=options.random_range_ratio,
         num_prefixes=options.prefix_repetition_num_prefixes,
+        is_oversampled=not options.no_oversample,
         seed=invocation.wishes.seed or 0,
     )
     with session(invocation.wishes, invocation.environment, has_limits=options.limits) as opened:
