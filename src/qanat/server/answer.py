@@ -113,7 +113,7 @@ class Answer:
         """Takes one token's text; adds what is certain to `news`. Returns the stop that completed, if one did."""
         if self._trimmed:
             text, raw = text.lstrip(self._trimmed), raw.lstrip(self._trimmed.encode())
-            self._trimmed = "" if raw else self._trimmed
+            self._trimmed = "" if text or raw else self._trimmed
         if position is not None:
             self._waiting.append(ScoredToken(position.chosen, position.top, raw, self._num_fed))
         self._num_fed += len(text)

@@ -16,7 +16,7 @@ from qanat.server.answer import Answer, NewlineTrimmer, News
 from qanat.server.events import Finish, PromptScores, ReplyEvent, ScoredToken, TextDelta
 from qanat.server.tags import ThinkTags
 from qanat.server.tools.calls import CallReader
-from qanat.server.tools.tags import TagReader, Unit
+from qanat.server.tools.tags import Tag, TagReader, Unit
 
 
 class Assembler(Protocol):
@@ -113,7 +113,7 @@ class ChatAssembler:
         self._sampling = sampling
         self._tags = tags
         self._calls = calls
-        self._tag_reader = TagReader(tokenizer) if calls is not None else None
+        self._tag_reader = TagReader(tokenizer, calls.openings) if calls is not None else None
         self._detokenizer = IncrementalDetokenizer(
             tokenizer, skip_special_tokens=sampling.skip_special_tokens
         )
@@ -198,6 +198,9 @@ class ChatAssembler:
             if self._calls is not None and self._calls.is_reading:
                 waiting.extendleft(reversed(self._take_in_call(self._calls, unit, news)))
                 continue
+            if self._calls is not None and self._is_mere_text(self._calls, unit):
+                waiting.extendleft(reversed(unit.as_text()))
+                continue
             match = self._take_outside(unit, news)
             if match is not None:
                 self._drop(waiting, news)
@@ -206,6 +209,12 @@ class ChatAssembler:
             self._answer.finish(news)
             self._drop(waiting, news)
         return None
+
+    def _is_mere_text(self, calls: CallReader, unit: Unit) -> bool:
+        """Whether a tag's spelling is none here: an end needs a beginning, and thoughts about a call are no call."""
+        if unit.tag is Tag.BARE:
+            return self._is_reasoning
+        return unit.tag is Tag.CLOSE and not calls.is_inside_tags
 
     def _drop(self, units: Iterable[Unit], news: News) -> None:
         """Scores tokens that came after the output's end, when it was not yet certain."""

@@ -28,7 +28,7 @@ from qanat.server.service import Service, internal_id, usable_id
 from qanat.server.tools.calls import CallReader
 from qanat.server.tools.choice import ToolUse, tool_use
 from qanat.server.tools.enforce import form_with_calls
-from qanat.server.tools.parser import CallFormat, parser_factory
+from qanat.server.tools.parser import CallFormat, bare_openings, parser_factory
 
 FIELD_NAMES = {**resume.FIELD_NAMES, "prompt": "messages", "logprobs": "top_logprobs"}
 """How a chat request spells what the engine calls otherwise."""
@@ -49,7 +49,8 @@ class _Rules:
         if not self.use.offered or self.call_format is None:
             return None
         make_parser = parser_factory(self.call_format, self.use.offered)
-        return CallReader(index, make_parser, None if self.is_parallel else 1)
+        openings = bare_openings(self.call_format, self.use.offered)
+        return CallReader(index, make_parser, None if self.is_parallel else 1, openings)
 
 
 class ChatPlanner:

@@ -15,7 +15,7 @@ from qanat.server.assembler import ChatAssembler
 from qanat.server.events import Finish, ReasoningDelta, ReplyEvent, ScoredToken, TextDelta, ToolCallDelta
 from qanat.server.tags import ThinkTags
 from qanat.server.tools.calls import CallReader
-from qanat.server.tools.parser import CallFormat, parser_factory
+from qanat.server.tools.parser import CallFormat, bare_openings, parser_factory
 from tests.support.scripted_engine import END_OF_TURN, Piece, ScriptedTokenizer
 
 TOKENIZER = ScriptedTokenizer()
@@ -68,19 +68,19 @@ def pieces_of(text: str, size: int = 1) -> list[Piece]:
     return pieces
 
 
-def byte_ids(text: str, sizes: Sequence[int]) -> list[int]:
+def byte_ids(text: str, sizes: Sequence[int], tokenizer: ScriptedTokenizer = TOKENIZER) -> list[int]:
     """Tokens of so many bytes in turn, tags apart; characters may be spread over them."""
     ids: list[int] = []
     turn = 0
     for part in TAG.split(text):
         if TAG.fullmatch(part):
-            ids.append(TOKENIZER.piece_id(part))
+            ids.append(tokenizer.piece_id(part))
             continue
         raw = part.encode()
         while raw:
             size = sizes[turn % len(sizes)]
             turn += 1
-            ids.append(TOKENIZER.piece_id(raw[:size]))
+            ids.append(tokenizer.piece_id(raw[:size]))
             raw = raw[size:]
     return ids
 
@@ -118,7 +118,8 @@ def assembler(
     **sampling: Any,
 ) -> ChatAssembler:
     """The real thing for one choice."""
-    calls = CallReader(0, parser_factory(call_format, tools), max_calls)
+    openings = bare_openings(call_format, tools)
+    calls = CallReader(0, parser_factory(call_format, tools), max_calls, openings)
     params = SamplingParams(max_tokens=None, **sampling)
     return ChatAssembler(0, tokenizer, params, ThinkTags.of(tokenizer), is_open, calls)
 

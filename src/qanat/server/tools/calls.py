@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from qanat.core.events import PositionLogprobs
@@ -40,9 +41,13 @@ class CallReader:
         index: choice.
         make_parser: one for each call.
         max_calls: further ones are not let through; None is no bound.
+        openings: first lines of calls, for the `TagReader`.
     """
 
-    def __init__(self, index: int, make_parser: ParserFactory, max_calls: int | None) -> None:
+    def __init__(
+        self, index: int, make_parser: ParserFactory, max_calls: int | None, openings: Sequence[str] = ()
+    ) -> None:
+        self.openings = openings
         self._index = index
         self._make_parser = make_parser
         self._max_calls = max_calls
@@ -63,20 +68,27 @@ class CallReader:
         return self._parser is not None and self._parser.state is CallState.OPEN
 
     @property
+    def is_inside_tags(self) -> bool:
+        """True from a call's opening tag to its closing one."""
+        return self._is_inside_tags
+
+    @property
     def is_complete(self) -> bool:
         """True if there were calls and each came to its end."""
         return 0 < self._num_calls == self._num_done
 
     def begins_at(self, unit: Unit) -> bool:
         """Whether a call may begin with this unit; if so, it is taken."""
-        if unit.tag is Tag.OPEN:
-            self._parser, self._pending, self._is_inside_tags = self._make_parser(), [unit], True
-            return True
-        return False
+        if unit.tag not in (Tag.OPEN, Tag.BARE):
+            return False
+        self._parser, self._pending, self._is_inside_tags = self._make_parser(), [unit], True
+        if unit.tag is Tag.BARE:
+            self._parser.push(unit.text)
+        return True
 
     def closes_at(self, unit: Unit) -> bool:
         """Whether this is the closing tag of a call that has ended; it is then no text."""
-        if unit.tag is Tag.CLOSE and self._is_inside_tags:
+        if unit.tag is Tag.CLOSE and self.is_inside_tags:
             self._is_inside_tags = False
             return True
         return False
@@ -86,7 +98,8 @@ class CallReader:
         assert self._parser is not None
         parser = self._parser
         was_opening = parser.state is CallState.OPENING
-        if unit.tag is None or parser.is_in_value:
+        is_first_line = unit.tag is Tag.BARE and was_opening
+        if unit.tag is None or is_first_line or parser.is_in_value:
             parser.push(unit.text)
             again: list[Unit] = []
             if parser.rest:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from qanat.server.tools.hermes import HermesCall
 from qanat.server.tools.state import CallState
-from qanat.server.tools.xml import XmlCall
+from qanat.server.tools.xml import XmlCall, function_line
 
 PARSER_NAMES = ("hermes", "qwen3_coder", "qwen3_xml")
 """Values of --tool-call-parser; the last two are one format under both of its names."""
@@ -75,6 +75,16 @@ def parser_factory(call_format: CallFormat, tools: Sequence[Mapping[str, Any]]) 
         return HermesCall
     schemas = {tool["function"]["name"]: tool["function"].get("parameters") for tool in tools}
     return lambda: XmlCall(schemas)
+
+
+def bare_openings(call_format: CallFormat, tools: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """How calls to these tools begin where the model leaves the opening tag out.
+
+    Empty for calls in JSON, of which nothing tells that they are no answer in JSON.
+    """
+    if call_format is CallFormat.HERMES:
+        return ()
+    return tuple(function_line(tool["function"]["name"]) for tool in tools)
 
 
 def choose_format(wanted: str | None, model_family: str, chat_template: str | None) -> CallFormat | None:

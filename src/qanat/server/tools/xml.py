@@ -185,6 +185,11 @@ class XmlCall:
         self._part = _Part.BODY
 
 
+def function_line(name: str) -> str:
+    """The line that a call to this function begins with."""
+    return f"{_FUNCTION_PREFIX}{name}>"
+
+
 def _quoted(text: str) -> str:
     return msgspec.json.encode(text).decode()
 
