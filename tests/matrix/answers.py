@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from qanat.core.events import GenerationEvent, PositionLogprobs
 from qanat.core.request import FinishReason
+from qanat.worker.model_runner import NOT_FINITE
 
 
 @dataclass
@@ -31,6 +32,11 @@ class Answer:
         """True if it broke off because nobody wanted it any more."""
         return self.end is not None and self.end[0] == FinishReason.ABORT.value
 
+    @property
+    def is_spoilt(self) -> bool:
+        """True if it broke off because its scores were no numbers."""
+        return self.end is not None and self.end[2] == NOT_FINITE
+
     def take(self, event: GenerationEvent) -> None:
         """Adds an event.
 
@@ -46,21 +52,25 @@ class Answer:
             self.end = event.finish_reason.value, event.stop_reason, event.error_message
 
 
-def differences(expected: Answer, found: Answer, num_prior: int = 0) -> list[str]:
+def differences(
+    expected: Answer, found: Answer, num_prior: int = 0, *, may_be_spoilt: bool = False
+) -> list[str]:
     """Where an answer is not what it would be alone, in words.
 
     Args:
         expected: alone, from the first token on.
-        found: in company; of one that was aborted, what came before that.
+        found: in company; of one that broke off, what came before that.
         num_prior: tokens that it brought along.
+        may_be_spoilt: its scores were to be spoilt.
     """
     faults = []
+    is_broken = found.is_aborted or (may_be_spoilt and found.is_spoilt)
     parts = [("token_ids", num_prior), ("logprobs", num_prior), ("prompt_logprobs", 0)]
     if expected.end is not None and expected.end[0] == FinishReason.ERROR.value:
         parts.pop()  # alone the prompt came with the error; in chunks a part of it was told before
     for name, start in parts:
         wanted, got = getattr(expected, name)[start:], getattr(found, name)
-        if found.is_aborted:
+        if is_broken:
             wanted = wanted[: len(got)]
         if wanted != got:
             num_both = min(len(wanted), len(got))
@@ -69,9 +79,9 @@ def differences(expected: Answer, found: Answer, num_prior: int = 0) -> list[str
                 f"{name} differ from {start + place} on: {wanted[place : place + 3]} alone, "
                 f"{got[place : place + 3]} here"
             )
-    if not found.is_aborted and expected.end != found.end:
+    if not is_broken and expected.end != found.end:
         faults.append(f"it ends with {expected.end} alone, with {found.end} here")
-    if not found.is_aborted and not num_prior and expected.text != found.text:
+    if not is_broken and not num_prior and expected.text != found.text:
         faults.append(f"the text is {expected.text!r} alone, {found.text!r} here")
     return faults
 

@@ -88,6 +88,11 @@ def has_states(weights: Weights) -> bool:
     return weights.family == DEMO or "linear_key_head_dim" in FAMILIES[weights.family]
 
 
+def has_experts(weights: Weights) -> bool:
+    """Whether the model has layers with experts."""
+    return weights.family == DEMO or "num_experts" in FAMILIES[weights.family]
+
+
 def open_engine(folder: Path, weights: Weights, way: Way, num_blocks: int) -> SyncEngine:
     """A started engine.
 

@@ -58,6 +58,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         boundaries: positions in the prompt that are named as likely to be shared, as shares of its length.
         preempt_after: it loses its place then, if it has one.
         abort_after: nobody wants it any more.
+        spoil_after: what is cached for its first choice is no number any more, if that has a token to compute next.
     """
 
     gap: int = 0
@@ -72,6 +73,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     boundaries: list[float] = []
     preempt_after: list[int] = []
     abort_after: int | None = None
+    spoil_after: int | None = None
 
     def followed(self, index: int) -> int | None:
         """Number of the call that it follows, given its own; None if there is none."""

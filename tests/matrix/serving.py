@@ -13,6 +13,7 @@ from qanat.engine.sync_engine import SyncEngine
 from tests.matrix.answers import Answer, differences
 from tests.matrix.models import BLOCK_SIZE, MAX_MODEL_LEN, open_engine
 from tests.matrix.scenario import Call, Scenario, Way
+from tests.matrix.spoiling import spoil
 from tests.matrix.traffic import prompts_of, sampling_of
 
 PLAINEST = Way(
@@ -62,10 +63,12 @@ def serve_in(way: Way, scenario: Scenario, alone: Answers, folder: Path) -> Iter
 
 def _differences(scenario: Scenario, alone: Answers, answers: Answers) -> Iterator[str]:
     for index, choices in enumerate(answers):
-        num_prior = num_prior_tokens(scenario.calls[index], alone[index])
+        call = scenario.calls[index]
+        num_prior = num_prior_tokens(call, alone[index])
         for choice, (wanted, got) in enumerate(zip(alone[index], choices, strict=True)):
             if not is_left_out(wanted, num_prior):
-                for fault in differences(wanted, got, num_prior):
+                is_spoilt = call.spoil_after is not None and choice == 0
+                for fault in differences(wanted, got, num_prior, may_be_spoilt=is_spoilt):
                     yield f"call {index}, choice {choice}: {fault}"
 
 
@@ -180,8 +183,10 @@ class Company:
         scheduler = self.engine._core._scheduler
         for index, since in self._arrived_at.items():
             call = self._calls[index]
+            names = [str(index)] + [f"{index}-{choice}" for choice in range(len(self._alone[index]))]
+            if call.spoil_after == step - since:
+                spoil(self.engine, names[:2])
             if step - since in call.preempt_after:
-                names = [str(index)] + [f"{index}-{choice}" for choice in range(len(self._alone[index]))]
                 for name in names:
                     scheduler.preempt(name)
             if call.abort_after == step - since:

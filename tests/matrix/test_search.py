@@ -63,6 +63,7 @@ def test_a_wrong_state_is_noticed(folder: Path, family: str, monkeypatch: pytest
         ({"n": 3, "temperature": 1.0, "logprobs": 2, "max_tokens": 9}, {"num_prior": 4}),
         ({"temperature": 1.0, "stop": ["e"], "max_tokens": 30}, {"abort_after": 3}),
         ({"temperature": 1.0, "prompt_logprobs": 1, "max_tokens": 9}, {"preempt_after": [2, 5]}),
+        ({"temperature": 1.0, "n": 2, "logprobs": 1, "max_tokens": 9}, {"spoil_after": 4}),
     ],
 )
 def test_every_fate_is_compared(folder: Path, sampling: dict[str, Any], fate: dict[str, Any]) -> None:

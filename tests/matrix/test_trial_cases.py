@@ -15,11 +15,11 @@ HALF_RIGHT = {"temperature": 2.0, "max_tokens": 40, "ignore_eos": True, "logprob
 """Of the drafts of a random model about half are right at this temperature: they share the noise."""
 
 
-def drafting(count: int, **more: Any) -> dict[str, Any]:
+def drafting(count: int, method: str = "mtp", **more: Any) -> dict[str, Any]:
     """Flags for so many drafts in every step."""
     if not count:
         return USUAL | more
-    value = {"method": "mtp", "num_speculative_tokens": count, "adaptive": False}
+    value = {"method": method, "num_speculative_tokens": count, "adaptive": False}
     return USUAL | {"speculative_config": value} | more
 
 
@@ -77,6 +77,35 @@ def test_eng_033_what_drafts_reserve_comes_back(folder: Path) -> None:
         calls=calls,
         ways=[Way(flags=drafting(5), num_spare_blocks=3)],
     )
+    assert faults_of(scenario, folder) == []
+
+
+SPOILT = [
+    Call(num_common=70, sampling=HALF_RIGHT),
+    Call(num_common=70, num_own=5, gap=3, sampling=HALF_RIGHT, spoil_after=8),
+    Call(num_common=70, num_own=9, sampling=HALF_RIGHT, preempt_after=[5]),
+    Call(num_common=70, num_own=5, gap=60, sampling=HALF_RIGHT),
+]
+"""The second one's scores stop being numbers; the last one asks much of the same, in the places that it has left."""
+
+
+@pytest.mark.parametrize("family", ["qwen3_5", pytest.param("qwen3", marks=pytest.mark.slow)])
+def test_eng_036_scores_that_are_no_numbers_harm_nobody_else(folder: Path, family: str) -> None:
+    method = "mtp" if family == "qwen3_5" else "eagle3"
+    ways = [Way(flags=USUAL), Way(flags=drafting(3, method), num_spare_blocks=4)]
+    ways.append(Way(flags=drafting(3, method, async_scheduling=True)))
+    scenario = Scenario(weights=Weights(family=family), calls=SPOILT, ways=ways)
+    assert faults_of(scenario, folder) == []
+    company = Company(scenario, serve_alone(scenario, folder), ways[0], folder)
+    assert [one.is_spoilt for [one] in company.serve()] == [False, True, False, False]
+
+
+@pytest.mark.parametrize("family", ["qwen3_5", pytest.param("qwen3", marks=pytest.mark.slow)])
+def test_two_ranks_have_the_bits_of_one(folder: Path, family: str) -> None:
+    """A model without experts, with hits, drafts, preemption, graphs, steps that overlap and scores that are none."""
+    method = "mtp" if family == "qwen3_5" else "eagle3"
+    ranks = Way(flags=drafting(3, method, tensor_parallel_size=2, async_scheduling=True), num_spare_blocks=6)
+    scenario = Scenario(weights=Weights(family=family), calls=SPOILT, ways=[ranks])
     assert faults_of(scenario, folder) == []
 
 
