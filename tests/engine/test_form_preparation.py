@@ -9,6 +9,7 @@ import pytest
 
 from qanat.cache.manager import HybridCacheManager
 from qanat.config.resolved import SchedulerLimits
+from qanat.config.structured import BACKENDS
 from qanat.core.constraint import Constraint
 from qanat.core.errors import DeadlineError, QueueFullError, StructuredOutputError
 from qanat.core.outputs import RequestOutput
@@ -17,6 +18,7 @@ from qanat.engine.core import EngineCore
 from qanat.engine.form_preparation import NUM_THREADS, FormPreparation
 from qanat.scheduler.scheduler import Scheduler
 from qanat.structured.factory import Form, FormFactory
+from qanat.structured.vocabulary import Vocabulary
 from tests.support.fake_clock import FakeClock
 from tests.support.fake_executor import FakeExecutor
 from tests.support.small_vocabulary import VOCABULARY, constraint_of
@@ -220,3 +222,10 @@ def test_an_idle_core_makes_the_library_ready_once_it_knows_the_vocabulary() -> 
     preparation.warm_up()
     assert asked.wait(WAIT_S)
     preparation.shutdown()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_vocabulary_without_an_end_is_no_fault_of_the_library(backend: str) -> None:
+    """Requests for a form are refused then; an idle engine logged a traceback, as no library takes such tokens."""
+    endless = Vocabulary(VOCABULARY.tokens, VOCABULARY.added_ids, [])
+    FormFactory(lambda: endless).warm_up(backend)

@@ -61,8 +61,12 @@ class FormFactory:
         self._read_vocabulary = read_vocabulary
 
     def warm_up(self, backend: str) -> None:
-        """Makes a backend ready, which may hold all of Python up for a second; harmless when repeated."""
-        self._backend(backend)
+        """Makes a backend ready, which may hold all of Python up for a second; harmless when repeated.
+
+        Nothing where no form could end, so that requests for one are refused: libraries take no such vocabulary.
+        """
+        if self._vocabulary().eos_ids:
+            self._backend(backend)
 
     def known(self, constraint: Constraint) -> Form | None:
         """The form, if it is compiled."""
@@ -91,15 +95,18 @@ class FormFactory:
     def _backend(self, name: str) -> Backend:
         with self._backend_lock:
             if name not in self._backends:
-                if self._read_vocabulary is None:
-                    raise IntegrityError("a form is to be compiled before the vocabulary is known")
-                vocabulary = self._read_vocabulary()
+                vocabulary = self._vocabulary()
                 self._inside = np.full(vocabulary.num_mask_words, -1, dtype=np.int32)
                 past_the_end = range(vocabulary.size, 32 * vocabulary.num_mask_words)
                 clear_bits(self._inside, [*vocabulary.eos_ids, *past_the_end])
                 self._scratch = np.zeros(vocabulary.num_mask_words, dtype=np.int32)
                 self._backends[name] = make_backend(name, vocabulary)
             return self._backends[name]
+
+    def _vocabulary(self) -> Vocabulary:
+        if self._read_vocabulary is None:
+            raise IntegrityError("a form is to be compiled before the vocabulary is known")
+        return self._read_vocabulary()
 
     def _keep(self, key: FormKey, form: Form) -> None:
         with self._lock:
