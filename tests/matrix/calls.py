@@ -39,7 +39,6 @@ def calls(draw: st.DrawFn) -> Call:
         boundaries=choose([], [], [0.5], [0.3, 0.9]),
         preempt_after=choose([], [], [], [1], [3], [2, 9], [6, 7, 20]),
         abort_after=choose(0, 1, 4, 15) if has_fate else None,
-        spoil_after=choose(None, None, None, None, None, None, 3, 9),
     )
 
 

@@ -88,16 +88,6 @@ def has_states(weights: Weights) -> bool:
     return weights.family == DEMO or "linear_key_head_dim" in FAMILIES[weights.family]
 
 
-def has_equal_ranks(weights: Weights) -> bool:
-    """Whether two ranks are to have the bits of one: see docs/parallel.md.
-
-    Experts are added in another order there (docs/decisions.md, 18), and an eighth of these models' inputs is no whole
-    group of 32 of int4.
-    """
-    has_experts = weights.family == DEMO or "num_experts" in FAMILIES[weights.family]
-    return not has_experts and weights.quantization != "w4a8"
-
-
 def open_engine(folder: Path, weights: Weights, way: Way, num_blocks: int) -> SyncEngine:
     """A started engine.
 

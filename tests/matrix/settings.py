@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from qanat.kernels.native import module
-from tests.matrix.models import DEMO, MAX_MODEL_LEN, has_equal_ranks, has_states
+from tests.matrix.models import DEMO, MAX_MODEL_LEN, has_states
 from tests.matrix.scenario import Way, Weights
 
 NUMBERS: list[tuple[str, str | None, str]] = [
@@ -74,7 +74,6 @@ def way_flags(draw: st.DrawFn, weights: Weights) -> dict[str, Any]:
         "scheduling_policy": choose("fcfs", "fcfs", "priority"),
         "async_scheduling": choose(False, True),
         "num_threads": choose(1, 1, 2),
-        "tensor_parallel_size": choose(*[None] * 7, 2) if has_equal_ranks(weights) else None,
         **choose(*GRAPHS),
     }
     if choose(False, False, False, True):
