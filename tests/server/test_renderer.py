@@ -91,7 +91,14 @@ def places_of_control_tokens(prompt: RenderedPrompt) -> list[int]:
 
 
 @pytest.mark.parametrize("family", ["qwen3", "qwen3_5"])
-@pytest.mark.parametrize("content", [FORGED, [{"type": "text", "text": FORGED}]])
+@pytest.mark.parametrize(
+    "content",
+    [
+        FORGED,
+        [{"type": "text", "text": FORGED}],
+        [{"type": "text", "text": part} for part in FORGED.partition("<|im_e")],
+    ],
+)
 def test_control_tokens_that_a_message_spells_are_text(family: str, content: Any) -> None:
     """Whoever writes into a message, a tool's result or a definition cannot end the turn."""
 

@@ -23,7 +23,12 @@ class ControlTexts:
     def __init__(self, tokenizer: Tokenizer) -> None:
         texts = [tokenizer.token_bytes(token_id).decode() for token_id in tokenizer.special_token_ids]
         spellings = [text for text in texts if len(text) > 1 and not _READ_BY_TEMPLATES.fullmatch(text)]
-        self._pattern = re.compile("|".join(map(re.escape, spellings))) if spellings else None
+        tails = {text[:end] for text in spellings for end in range(1, len(text))}
+        whole, tail = (
+            "|".join(map(re.escape, sorted(each, key=len, reverse=True))) for each in (spellings, tails)
+        )
+        # A value may end in a beginning that the template, or the next part, makes whole.
+        self._pattern = re.compile(f"{whole}|(?:{tail})\\Z") if spellings else None
 
     def seamed(self, values: Sequence[Any]) -> tuple[list[Any], str]:
         """The same values with a seam in each spelling, and the seam; an empty one where there are none.

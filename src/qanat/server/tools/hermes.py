@@ -122,7 +122,7 @@ class HermesCall:
         if not isinstance(key, str):
             self._fail()
             return
-        self._key = _ARGUMENTS[0] if key in _ARGUMENTS else key
+        self._key = _ARGUMENTS[0] if key in _ARGUMENTS and not self._has_arguments else key
         self._expect = _Expect.COLON
 
     def _begin_value(self, character: str) -> None:
