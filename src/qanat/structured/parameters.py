@@ -150,9 +150,11 @@ def json_of(text: str, types: frozenset[str]) -> str:
     kinds = {"object": dict, "array": list}
     wanted = tuple(kinds[name] for name in kinds if name in types)
     if wanted and bare[:1] in ("{", "["):
-        for candidate in (bare, mended(bare)):
-            if isinstance(_decoded(candidate), wanted):
-                return candidate
+        if isinstance(_decoded(bare), wanted):
+            return bare
+        candidate = mended(bare)
+        if isinstance(_decoded(candidate), wanted):
+            return candidate
     return msgspec.json.encode(text).decode()
 
 
